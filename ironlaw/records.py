@@ -150,9 +150,7 @@ _OUTCOMES = {
         "the quality drop is not proven to lie within the budget",
         "raise --max-drop, give more evaluation examples, or spare the sensitive layers",
     ),
-    Outcome.CONSTRAINT: _text(
-        "a limit on latency, size or memory is not met", "loosen the limit or try another lever"
-    ),
+    Outcome.CONSTRAINT: _text("a limit on latency, size or memory is not met", "loosen the limit or try another lever"),
     Outcome.NO_OP: _text(
         "the artefact does what it did before: nothing was changed", "look at the certificate for what was eligible"
     ),
@@ -173,9 +171,7 @@ _OUTCOMES = {
     ),
     Outcome.NOT_FINITE: _text("the outputs hold NaN or Inf", "a lower precision overflows here: spare that layer"),
 }
-_FAILURES = frozenset(
-    {Outcome.BUILD_FAILED, Outcome.CRASHED, Outcome.HUNG, Outcome.OUT_OF_MEMORY, Outcome.NOT_FINITE}
-)
+_FAILURES = frozenset({Outcome.BUILD_FAILED, Outcome.CRASHED, Outcome.HUNG, Outcome.OUT_OF_MEMORY, Outcome.NOT_FINITE})
 
 
 # ---------------------------------------------------------------- numbers
@@ -321,6 +317,14 @@ class KernelRate:
     shapes: int
 
 
+_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "int8", "qint8": "int8"}
+
+
+def precision(dtype: str | None) -> str | None:
+    """The short name of a dtype (``float32`` is ``fp32``), by which ceilings and kernel rates are looked up."""
+    return None if dtype is None else _PRECISIONS.get(dtype, dtype)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """The measured ceilings of this host."""
@@ -333,14 +337,15 @@ class Machine:
 
     def ceiling(self, name: str, *, dtype: str | None = None, threads: int = 1) -> Ceiling | None:
         """The ceiling of that name at the nearest measured thread count not above ``threads``."""
-        found = [c for c in self.ceilings if c.name == name and c.dtype == dtype and c.threads <= threads]
+        short = precision(dtype)
+        found = [c for c in self.ceilings if c.name == name and precision(c.dtype) == short and c.threads <= threads]
         return max(found, key=lambda c: c.threads, default=None)
 
     def kernel(self, target: str, kind: str, dtype: str, *, threads: int = 1) -> KernelRate | None:
         found = [
             k
             for k in self.kernels
-            if k.target == target and k.kind == kind and k.dtype == dtype and k.threads <= threads
+            if (k.target, k.kind, precision(k.dtype)) == (target, kind, precision(dtype)) and k.threads <= threads
         ]
         return max(found, key=lambda k: k.threads, default=None)
 
