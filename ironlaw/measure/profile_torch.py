@@ -1,0 +1,170 @@
+"""Time per aten operator from ``torch.profiler``, in a pass of its own, with the observer's cost taken off.
+
+Why composite operators are opened: ``linear`` only calls ``t`` and ``addmm``, and the ledger, which counts
+below autograd, sees the latter. Opening exactly what the dispatcher calls composite gives both passes the
+same names and input shapes, so that times can be put on counted operators. Everything under a real
+operator (allocation, reorders, faults) is folded into it; what a composite spends itself goes to its
+costliest part.
+
+Recording an event costs about as much as a small operator. That cost is measured here (the same calls with
+and without the profiler) and subtracted per event, and reported as the pseudo-operator ``OBSERVER``, which
+``diagnose.merge`` takes out again. It refuses to report Python time: what lies outside operators is seen by
+comparing their sum with the timed total.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ironlaw.measure.kinds import aten_kind, aten_name, conv_kind
+from ironlaw.records import Op
+
+OBSERVER = "ironlaw::observer"
+"""Name of the pseudo-operator whose ``time_s`` is what the profiler added to a call, and was taken off."""
+
+_BOUNDARY = "ironlaw::call"
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bfloat16",
+    "c10::Half": "float16",
+    "long int": "int64",
+    "int": "int32",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "c10::qint8": "int8",
+    "c10::quint8": "uint8",
+}
+
+
+@dataclass(slots=True)
+class _Sum:
+    calls: int = 0
+    seconds: float = 0.0
+
+
+def profile(call: Callable[[], object], calls: int) -> tuple[Op, ...]:
+    """Mean seconds per operator, input shapes and dtype, over ``calls`` calls of ``call``.
+
+    ``Op.calls`` and ``Op.time_s`` are per call; FLOPs and bytes are not counted here (``flops`` None, bytes 0).
+    The shape is that of the inputs, as the ledger writes it: ``2x3x16x16,8x3x3x3,8``. The last Op is
+    :data:`OBSERVER`.
+    """
+    if calls < 1:
+        raise ValueError("profile needs at least one call")
+    call()
+    plain = [_seconds(call) for _ in range(calls)]
+    roots, watched = _watch(call, calls)
+    events = sum(_size(root) for root in roots) / calls
+    extra = max(0.0, statistics.median(watched) - statistics.median(plain))
+    cost = extra / events if events else 0.0
+    sums: dict[tuple[str, str, str, str], _Sum] = {}
+    for root in roots:
+        for event, seconds in _operators(root, cost):
+            total = sums.setdefault(_key(event), _Sum())
+            total.calls += 1
+            total.seconds += seconds
+    ops = [
+        Op(
+            name=name,
+            kind=kind,
+            calls=max(1, round(total.calls / calls)),
+            flops=None,
+            bytes_low=0.0,
+            bytes_high=0.0,
+            dtype=dtype,
+            shape=shape,
+            time_s=total.seconds / calls,
+        )
+        for (name, kind, shape, dtype), total in sums.items()
+    ]
+    return (*sorted(ops, key=lambda op: -(op.time_s or 0.0)), _observer(round(events), extra))
+
+
+def shapes_text(shapes: Iterable[Iterable[int]]) -> str:
+    """Input shapes as one word, tensors only: scalars and lists have an empty shape and are left out."""
+    return ",".join("x".join(str(size) for size in shape) for shape in map(tuple, shapes) if shape)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _watch(call: Callable[[], object], calls: int) -> tuple[list[Any], list[float]]:
+    import torch.profiler as torch_profiler
+
+    activities = [torch_profiler.ProfilerActivity.CPU]
+    watched = []
+    with torch_profiler.profile(activities=activities, record_shapes=True) as recorded:
+        for _ in range(calls):
+            with torch_profiler.record_function(_BOUNDARY):
+                watched.append(_seconds(call))
+    return [event for event in recorded.events() if event.name == _BOUNDARY], watched
+
+
+def _size(event: Any) -> int:
+    return 1 + sum(_size(child) for child in event.cpu_children)
+
+
+def _operators(event: Any, cost: float) -> Iterator[tuple[Any, float]]:
+    """The operators under an event with their seconds; each event inside cost the observer ``cost``."""
+    children = event.cpu_children
+    if "::" in event.name and event.name != _BOUNDARY and not (children and _composite(event.name)):
+        yield event, _net(event, cost)
+        return
+    found = [pair for child in children for pair in _operators(child, cost)]
+    if found and _composite(event.name):
+        own = max(0.0, _net(event, cost) - sum(seconds for _, seconds in found))
+        top = max(range(len(found)), key=lambda i: found[i][1])
+        found[top] = (found[top][0], found[top][1] + own)
+    yield from found
+
+
+def _net(event: Any, cost: float) -> float:
+    """Seconds of an event without the observer: half of its own record and all of those inside.
+
+    Events with few arguments cost less than the mean, so that a fifth of the time is always left.
+    """
+    seconds = float(event.cpu_time_total) * 1e-6
+    return max(0.2 * seconds, seconds - cost * (_size(event) - 0.5))
+
+
+@cache
+def _composite(name: str) -> bool:
+    """Whether the dispatcher runs it only as a composition of other operators."""
+    import torch
+
+    space, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), base, None) if base else None
+    overloads = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    full = [name if overload == "default" else f"{name}.{overload}" for overload in overloads]
+    return any(has(one, "CompositeImplicitAutograd") for one in full)
+
+
+def _key(event: Any) -> tuple[str, str, str, str]:
+    name = aten_name(event.name)
+    kind = aten_kind(event.name)
+    shapes = [shape for shape in event.input_shapes if shape and not isinstance(shape[0], list)]
+    if kind == "conv":
+        kind = _conv_kind(event, shapes)
+    types = [_DTYPES.get(str(one), "") for one in getattr(event, "input_dtypes", None) or ()]
+    return name, kind, shapes_text(shapes), next((one for one in types if one), "float32")
+
+
+def _conv_kind(event: Any, shapes: list[list[int]]) -> str:
+    if len(shapes) < 2 or len(shapes[1]) < 3:
+        return "conv"
+    per_group = shapes[1][1]
+    return conv_kind(max(1, shapes[0][1] // max(1, per_group)), per_group)
+
+
+def _observer(events: int, seconds: float) -> Op:
+    return Op(name=OBSERVER, kind="other", calls=events, flops=None, bytes_low=0.0, bytes_high=0.0, time_s=seconds)
