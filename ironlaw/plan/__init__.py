@@ -1,1 +1,5 @@
-"""."""
+"""What to try, in which order, and when to stop.
+
+space    the plans that extend a candidate by one lever, and the refusals with their reasons
+search   which plans to try next; ends when nothing left can beat the best by its upper bound
+"""

@@ -1,0 +1,255 @@
+"""Candidates against the baseline in one round: fresh workers, interleaved blocks, the idle ones stopped.
+
+A round is one launch of everything: the baseline, the baseline again (A against A, which shows what
+this machine calls equal right now) and the candidates. Blocks go round A X1 X2 .. A' A X1 ..; a ratio
+compares a block with the mean of the baseline's blocks before and after it, so that a drift of the
+machine cancels. Several rounds give several launches; :mod:`ironlaw.measure.statistics` makes intervals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ironlaw.measure.foreign import ForeignClock
+from ironlaw.measure.process import Child, WorkerFailure
+from ironlaw.records import Artefact, Outcome
+
+BASELINE = "baseline"
+SELF = "self"
+FOREIGN_LIMIT = 0.15
+"""A block during which others took more of the CPUs that it uses is not judged."""
+KEPT_LATENCIES = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How much measuring a round does."""
+
+    cycles: int
+    block_s: float
+    min_calls: int = 2
+    warm_limit_s: float = 6.0
+
+
+SHORT = Effort(cycles=4, block_s=0.08)
+FULL = Effort(cycles=10, block_s=0.12, min_calls=3)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One timed block of one unit. ``ns`` holds the calls of all replicas; ``calls`` their number."""
+
+    ns: tuple[int, ...]
+    calls: int
+    wall_s: float
+    faults: int
+    user_s: float
+    system_s: float
+    peak_memory_bytes: int
+    foreign: float
+
+    @property
+    def latency_s(self) -> float:
+        return statistics.median(self.ns) / 1e9
+
+
+@dataclass(kw_only=True, slots=True)
+class Launch:
+    """What one launch of one artefact gave: log ratios to the baseline, and its own numbers."""
+
+    latency_ratios: list[float] = field(default_factory=list)
+    throughput_ratios: list[float] = field(default_factory=list)
+    quiet: list[bool] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
+    calls: int = 0
+    wall_s: float = 0.0
+    faults: int = 0
+    user_s: float = 0.0
+    system_s: float = 0.0
+    peak_memory_bytes: int = 0
+    load_s: float = 0.0
+    first_s: float = 0.0
+    warmup_calls: int = 0
+    warm: bool = True
+    foreign: list[float] = field(default_factory=list)
+
+
+class Unit:
+    """An artefact with all its replicas, each a process on its share of the CPUs."""
+
+    def __init__(self, artefact: Artefact, *, memory_limit_bytes: int | None, time_limit_s: float) -> None:
+        self.artefact, self.time_limit_s = artefact, time_limit_s
+        self._children: list[Child] = []
+        shares = _shares(artefact)
+        for cpus in shares:
+            child = Child(
+                variables={**_thread_variables(artefact), **{k: str(v) for k, v in artefact.execution.variables}},
+                cpus=cpus,
+                memory_limit_bytes=memory_limit_bytes,
+            )
+            self._children.append(child)
+        pids = [os.getpid(), *(child.pid for child in self._children)]
+        self._clock = ForeignClock(pids, cpus=sorted({cpu for cpus in shares for cpu in cpus}))
+
+    def load(self, warm_limit_s: float) -> Launch:
+        """Load and warm up. Raises WorkerFailure; a model whose output is not finite is one."""
+        from ironlaw.records import to_data
+
+        answers = self._all("load", artefact=to_data(self.artefact))
+        if not all(answer["finite"] for answer in answers):
+            raise WorkerFailure(Outcome.NOT_FINITE, "the outputs on the example hold NaN or Inf")
+        warm = self._all("warm", limit_s=warm_limit_s)
+        return Launch(
+            load_s=max(a["load_s"] for a in answers),
+            first_s=max(a["first_s"] for a in answers),
+            warmup_calls=sum(w["calls"] for w in warm),
+            warm=all(w["converged"] for w in warm),
+        )
+
+    def block(self, effort: Effort) -> Block:
+        mark, start = self._clock.mark(), time.perf_counter()
+        answers = self._all("block", seconds=effort.block_s, min_calls=effort.min_calls)
+        wall_s = time.perf_counter() - start if len(answers) > 1 else answers[0]["wall_s"]
+        foreign = self._clock.since(mark)
+        self.pause()
+        return Block(
+            ns=tuple(n for a in answers for n in a["ns"]),
+            calls=sum(len(a["ns"]) for a in answers),
+            wall_s=wall_s,
+            faults=sum(a["faults"] for a in answers),
+            user_s=sum(a["user_s"] for a in answers),
+            system_s=sum(a["system_s"] for a in answers),
+            peak_memory_bytes=sum(a["peak_memory_bytes"] for a in answers),
+            foreign=foreign,
+        )
+
+    def ask_first(self, action: str, **arguments: Any) -> dict[str, Any]:
+        return self._children[0].ask(action, timeout_s=self.time_limit_s, **arguments)
+
+    def pause(self) -> None:
+        for child in self._children:
+            child.pause()
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+
+    def _all(self, action: str, **arguments: Any) -> list[dict[str, Any]]:
+        for child in self._children:
+            child.send(action, **arguments)
+        return [child.receive(self.time_limit_s) for child in self._children]
+
+
+def round_of(
+    baseline: Artefact,
+    candidates: Mapping[str, Artefact],
+    effort: Effort,
+    *,
+    memory_limit_bytes: int | None,
+    time_limit_s: float,
+) -> dict[str, Launch | WorkerFailure]:
+    """One launch of the baseline, of itself again (``self``), and of every candidate, interleaved.
+
+    Returns what each gave by name, ``baseline`` and ``self`` included; a candidate that fails is left
+    out of the interleaving and its failure returned. Raises WorkerFailure when the baseline fails.
+    """
+    results: dict[str, Launch | WorkerFailure] = {}
+    units: dict[str, Unit] = {}
+    limits: dict[str, Any] = {"memory_limit_bytes": memory_limit_bytes, "time_limit_s": time_limit_s}
+    with contextlib.ExitStack() as stack:
+        for name, artefact in {BASELINE: baseline, **candidates, SELF: baseline}.items():
+            unit = Unit(artefact, **limits)
+            stack.callback(unit.close)
+            try:
+                results[name] = unit.load(effort.warm_limit_s)
+            except WorkerFailure as failure:
+                unit.close()
+                if name in (BASELINE, SELF):
+                    raise
+                results[name] = failure
+                continue
+            unit.pause()
+            units[name] = unit
+        _interleave(units, results, effort)
+    return results
+
+
+def _interleave(units: dict[str, Unit], results: dict[str, Launch | WorkerFailure], effort: Effort) -> None:
+    others = [name for name in units if name != BASELINE]
+    previous: Block | None = None
+    pending: list[tuple[str, Block]] = []
+    for cycle in range(effort.cycles + 1):
+        base = units[BASELINE].block(effort)
+        launch = results[BASELINE]
+        assert isinstance(launch, Launch)
+        _add(launch, base)
+        for name, block in pending:
+            assert previous is not None
+            _compare(results[name], block, previous, base, units[name].artefact, units[BASELINE].artefact)
+        previous, pending = base, []
+        if cycle == effort.cycles:
+            return
+        shift = cycle % len(others)
+        for name in others[shift:] + others[:shift]:
+            if isinstance(results[name], WorkerFailure):
+                continue
+            try:
+                pending.append((name, units[name].block(effort)))
+            except WorkerFailure as failure:
+                if name == SELF:
+                    raise
+                results[name] = failure
+
+
+def _compare(
+    result: Launch | WorkerFailure, block: Block, before: Block, after: Block, own: Artefact, base: Artefact
+) -> None:
+    if isinstance(result, WorkerFailure):
+        return
+    _add(result, block)
+    latency = (math.log(before.latency_s) + math.log(after.latency_s)) / 2
+    rate = (math.log(before.calls / before.wall_s) + math.log(after.calls / after.wall_s)) / 2
+    result.latency_ratios.append(latency - math.log(block.latency_s))
+    more = math.log(own.execution.batch / base.execution.batch)
+    result.throughput_ratios.append(math.log(block.calls / block.wall_s) + more - rate)
+    result.quiet.append(max(block.foreign, before.foreign, after.foreign) <= FOREIGN_LIMIT)
+
+
+def _add(launch: Launch, block: Block) -> None:
+    room = KEPT_LATENCIES - len(launch.latencies_s)
+    launch.latencies_s.extend(n / 1e9 for n in block.ns[: max(0, room)])
+    launch.calls += block.calls
+    launch.wall_s += block.wall_s
+    launch.faults += block.faults
+    launch.user_s += block.user_s
+    launch.system_s += block.system_s
+    launch.peak_memory_bytes = max(launch.peak_memory_bytes, block.peak_memory_bytes)
+    launch.foreign.append(block.foreign)
+
+
+def _shares(artefact: Artefact) -> list[Sequence[int]]:
+    """The CPUs of each replica: the execution's affinity, or all usable ones, dealt out in turn."""
+    execution = artefact.execution
+    usable = list(execution.cpus) or sorted(usable_cpus())
+    if execution.replicas == 1:
+        return [usable[: execution.threads] if execution.threads < len(usable) else usable]
+    width = max(1, len(usable) // execution.replicas)
+    return [usable[i * width % len(usable) :][:width] for i in range(execution.replicas)]
+
+
+def usable_cpus() -> Sequence[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return range(os.cpu_count() or 1)
+
+
+def _thread_variables(artefact: Artefact) -> dict[str, str]:
+    threads = str(artefact.execution.threads)
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}

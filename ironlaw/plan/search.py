@@ -1,0 +1,91 @@
+"""Which plans to try next, and when to stop: best expected gain per second first, hopeless ones never.
+
+A plan is dropped when the upper end of its prediction cannot beat the best point that keeps the budget.
+Plans that differ only in the settings of their last lever share what their first sibling showed: when it
+was fast but lost too much quality they are tried next, when it was good they are worth little more.
+Pure bookkeeping: nothing is built or measured here, so a search can be printed without being carried out.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ironlaw.plan.space import Plan
+from ironlaw.records import Interval
+
+MEASURE_S = 4.0
+"""What one short round costs a candidate beside its building: start, load, warm up, blocks."""
+SIBLING_SPREAD = 1.15
+WIN = 1.02
+"""A plan must be able to beat the best by this much to be worth a try."""
+
+
+class Search:
+    """Open plans and what was learnt so far. Gains are ratios to the baseline, above 1 is better."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Plan] = {}
+        self.seen: set[str] = set()
+        self.best = 1.0
+        self.dropped: list[tuple[Plan, str]] = []
+        self._families: dict[str, tuple[float, float, bool]] = {}
+
+    def add(self, plans: list[Plan]) -> None:
+        """Open plans that were not seen before (by the set of their steps: order is the builder's)."""
+        for plan in plans:
+            name = " + ".join(sorted(str(step) for step in plan.steps))
+            if name not in self.seen:
+                self.seen.add(name)
+                self.open[name] = plan
+
+    def observe(self, plan: Plan, gain: float | None, *, within_budget: bool) -> None:
+        """What a trial showed; ``gain`` is None when nothing could be measured."""
+        if gain is not None and within_budget:
+            self.best = max(self.best, gain)
+        known = self._families.get(plan.family)
+        if gain is not None and (known is None or (within_budget and not known[2])):
+            self._families[plan.family] = (gain, plan.predicted.speedup.value, within_budget)
+
+    def next_batch(self, size: int) -> list[Plan]:
+        """Up to ``size`` plans to try now, at most one a family that is still unknown; drops the hopeless."""
+        self._drop_hopeless()
+        chosen: list[tuple[str, Plan]] = []
+        fresh: set[str] = set()
+        ranked = sorted(self.open.items(), key=lambda item: (not item[1].forced, -self._worth(item[1])))
+        for name, plan in ranked:
+            if plan.family in fresh:
+                continue
+            if plan.family not in self._families:
+                fresh.add(plan.family)
+            chosen.append((name, plan))
+            if len(chosen) == size:
+                break
+        for name, _ in chosen:
+            del self.open[name]
+        return [plan for _, plan in chosen]
+
+    def expected(self, plan: Plan) -> Interval:
+        """The prediction, corrected by what a sibling showed."""
+        known = self._families.get(plan.family)
+        if known is None:
+            return plan.predicted.speedup
+        measured, predicted, within = known
+        value = measured * plan.predicted.speedup.value / predicted
+        spread = SIBLING_SPREAD if not within else 1.0 + (SIBLING_SPREAD - 1.0) / 2
+        return Interval(low=value / spread, value=value, high=value * spread)
+
+    def _worth(self, plan: Plan) -> float:
+        """Expected log gain beyond the best, a second of trying."""
+        expected = self.expected(plan)
+        hope = (math.log(expected.value) + math.log(expected.high)) / 2 - math.log(self.best)
+        return hope / (plan.cost_s + MEASURE_S) if hope > 0 else hope
+
+    def _drop_hopeless(self) -> None:
+        for name, plan in list(self.open.items()):
+            high = self.expected(plan).high
+            if not plan.forced and high < self.best * WIN:
+                del self.open[name]
+                why = f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured"
+                self.dropped.append((plan, why))
+
+

@@ -1,0 +1,207 @@
+"""The process that loads one artefact and measures it; it knows no lever.
+
+``python -m ironlaw.worker`` reads one JSON request a line on standard input and answers one JSON
+line on a private copy of standard output; what runtimes print goes to standard error. It is
+started fresh for every launch, with its environment and affinity already set, since processes of
+the same program differ, and it dies with its parent. Arrays travel through a file in shared
+memory. Nothing is timed but ``session.call``: inputs are native before, outputs are dropped after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import resource
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ironlaw.contracts import Session
+from ironlaw.records import Artefact, from_data, to_data
+from ironlaw.registry import target
+
+WARM_WINDOW_S = 0.08
+WARM_TOLERANCE = 0.03
+MAX_CALLS_PER_BLOCK = 20_000
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent's thread ends; elsewhere end of input does it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
+def example_batch(path: str | Path, names: list[str], batch: int) -> list[np.ndarray]:
+    """The example's arrays, repeated or cut along axis 0 to ``batch`` where they are batched."""
+    with np.load(path, allow_pickle=False) as arrays:
+        found = [arrays[name] for name in names]
+    own = found[0].shape[0] if found and found[0].ndim else 1
+    return [fit_batch(array, own, batch) for array in found]
+
+
+def fit_batch(array: np.ndarray, own: int, batch: int) -> np.ndarray:
+    """``array`` with axis 0 of ``own`` rows repeated or cut to ``batch`` rows; others are left alone."""
+    if own == batch or array.ndim == 0 or array.shape[0] != own:
+        return array
+    repeats = -(-batch // own)
+    return np.ascontiguousarray(np.concatenate([array] * repeats)[:batch])
+
+
+def timed_block(call: Callable[[], object], seconds: float, min_calls: int, max_calls: int) -> list[int]:
+    """Nanoseconds of each call, for about ``seconds`` and at least ``min_calls`` calls."""
+    clock = time.perf_counter_ns
+    samples: list[int] = []
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        end = clock() + int(seconds * 1e9)
+        while len(samples) < min_calls or (clock() < end and len(samples) < max_calls):
+            start = clock()
+            call()
+            samples.append(clock() - start)
+    finally:
+        if collecting:
+            gc.enable()
+    return samples
+
+
+def warm_up(call: Callable[[], object], limit_s: float) -> tuple[int, bool]:
+    """Run until three windows in a row agree within the tolerance: (calls made, whether it converged)."""
+    calls, medians = 0, list[float]()
+    end = time.perf_counter() + limit_s
+    while time.perf_counter() < end:
+        block = timed_block(call, WARM_WINDOW_S, 2, 1000)
+        calls += len(block)
+        medians.append(statistics.median(block))
+        if len(medians) >= 3 and max(medians[-3:]) <= min(medians[-3:]) * (1 + WARM_TOLERANCE):
+            return calls, True
+    return calls, False
+
+
+class Worker:
+    """State of one worker: a loaded session and its native example."""
+
+    def __init__(self) -> None:
+        self.artefact: Artefact | None = None
+        self.session: Session | None = None
+        self.native: Any = None
+
+    def load(self, artefact: dict[str, Any]) -> dict[str, Any]:
+        self.artefact = from_data(Artefact, artefact)
+        start = time.perf_counter()
+        self.session = target(self.artefact.target).load(self.artefact)
+        load_s = time.perf_counter() - start
+        names = [spec.name for spec in self.artefact.inputs]
+        arrays = example_batch(self.artefact.example, names, self.artefact.execution.batch)
+        self.native = self.session.prepare(arrays)
+        start = time.perf_counter()
+        outputs = self.session.fetch(self.session.call(self.native))
+        first_s = time.perf_counter() - start
+        finite = all(np.isfinite(o).all() for o in outputs if np.issubdtype(o.dtype, np.floating))
+        return {"load_s": load_s, "first_s": first_s, "finite": bool(finite)}
+
+    def warm(self, limit_s: float) -> dict[str, Any]:
+        calls, converged = warm_up(self._call, limit_s)
+        return {"calls": calls, "converged": converged}
+
+    def block(self, seconds: float, min_calls: int) -> dict[str, Any]:
+        before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        samples = timed_block(self._call, seconds, min_calls, MAX_CALLS_PER_BLOCK)
+        wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "ns": samples,
+            "wall_s": wall_s,
+            "faults": after.ru_minflt - before.ru_minflt,
+            "user_s": after.ru_utime - before.ru_utime,
+            "system_s": after.ru_stime - before.ru_stime,
+            "peak_memory_bytes": peak_memory_bytes(),
+        }
+
+    def predict(self, path: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Inputs lie in ``path`` at their offsets; outputs are written to ``path + ".out"``."""
+        assert self.session is not None
+        arrays = read_arrays(path, inputs)
+        outputs = self.session.fetch(self.session.call(self.session.prepare(arrays)))
+        return {"outputs": write_arrays(path + ".out", outputs)}
+
+    def certify(self) -> dict[str, Any]:
+        assert self.session is not None
+        return {"certificate": to_data(self.session.certify())}
+
+    def profile(self, calls: int) -> dict[str, Any]:
+        assert self.session is not None
+        return {"ops": to_data(self.session.profile(self.native, calls))}
+
+    def _call(self) -> object:
+        assert self.session is not None
+        return self.session.call(self.native)
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident set so far. ``ru_maxrss`` survives exec on Linux, so VmHWM is read where it exists."""
+    try:
+        text = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM")) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def write_arrays(path: str, arrays: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Write arrays one after the other (64-byte aligned); returns where each lies."""
+    described: list[dict[str, Any]] = []
+    with open(path, "wb") as file:
+        for array in arrays:
+            array = np.ascontiguousarray(array)
+            file.write(b"\0" * (-file.tell() % 64))
+            described.append({"offset": file.tell(), "shape": list(array.shape), "dtype": array.dtype.str})
+            file.write(array.tobytes())
+    return described
+
+
+def read_arrays(path: str, described: list[dict[str, Any]]) -> list[np.ndarray]:
+    """Copies of the arrays that :func:`write_arrays` wrote."""
+    size = os.path.getsize(path)
+    if size == 0:
+        return [np.empty(d["shape"], np.dtype(d["dtype"])) for d in described]
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        return [
+            np.ndarray(d["shape"], np.dtype(d["dtype"]), buffer=memory, offset=d["offset"]).copy() for d in described
+        ]
+
+
+def serve(worker: object, requests: Any, answers: Any) -> None:
+    """Answer requests until the input ends. An exception is an answer, since the next request may work."""
+    for line in requests:
+        request = json.loads(line)
+        action = request.pop("do")
+        if action == "exit":
+            return
+        try:
+            answer = {"ok": True, **getattr(worker, action)(**request)}
+        except MemoryError as error:
+            answer = {"ok": False, "kind": "MemoryError", "error": str(error) or "out of memory"}
+        except Exception as error:  # noqa: BLE001 - the parent turns it into the outcome of this trial
+            message = " ".join(str(error).split()) or type(error).__name__
+            answer = {"ok": False, "kind": type(error).__name__, "error": message[:2000]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    die_with_parent()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(Worker(), sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
