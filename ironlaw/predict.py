@@ -1,0 +1,310 @@
+"""What a lever would give, before anything is measured: three functions that every lever shares.
+
+Why calibrated rates and not peaks: a constant-efficiency roofline is tens of per cent off, while rates per
+operator kind, taken on this machine on shapes that are not the workload's, are about ten. Errors are taken as
+shared within a kind and independent between kinds. Intervals are 90 %; where calibration is missing they
+are wide and ``basis`` says so. It refuses to predict page faults (measured only) and never reads a trial's result.
+
+Fusion is told from the ledger alone: a graph runtime drops views, folds a batch norm into the convolution
+before it, and runs an activation, bias or residual addition inside the convolution or product that made
+its operand; so as many of them vanish as there are such producers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ironlaw.records import (
+    Diagnosis,
+    Interval,
+    KernelRate,
+    Ledger,
+    Machine,
+    Op,
+    Prediction,
+    Term,
+    exactly,
+    precision,
+)
+
+EAGER = "torch"
+"""The target that runs operators one by one; every other target is taken to fuse."""
+
+ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
+_PRODUCERS = frozenset({"conv", "depthwise", "matmul"})
+_BATCH_NORMS = ("batch_norm", "batchnormalization")
+_ACTIVATIONS = frozenset(
+    [
+        "relu",
+        "relu6",
+        "hardtanh",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "clip",
+        "sigmoid",
+        "silu",
+        "hardswish",
+        "hardsigmoid",
+        "gelu",
+        "tanh",
+        "leaky_relu",
+        "leakyrelu",
+        "elu",
+        "mish",
+        "softplus",
+        "swish",
+        "prelu",
+        "erf",
+    ]
+)
+_ADDS = frozenset({"add", "sum", "sub"})
+_ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "float64": 8.0}
+_UNKNOWN_ETA = Interval(low=0.12, value=0.4, high=1.0)
+"""Efficiency against a ceiling when no kernel was calibrated: the range seen over kinds on CPUs."""
+_PROXY_WIDTH = 2.0
+_SHAPE_WIDTH = 1.12
+"""Least width of a kind's rate: shapes of the workload differ from those of the calibration."""
+_CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rate:
+    """Work per second of a kind, its fixed cost a call, and how far that may be wrong."""
+
+    rate: Interval
+    per_byte: bool
+    call_s: float
+    calibrated: bool
+
+
+def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int) -> Interval | None:
+    """Seconds of one call of the ledger's work on ``target``, or None when nothing at all was measured here.
+
+    ``dtype`` is that of convolutions and products; kinds without such kernels run at fp32 rates.
+    Page faults are not in it.
+    """
+    predicted = _predict(ledger, machine, target, dtype, threads)
+    return predicted[0] if predicted else None
+
+
+def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, threads: int) -> Prediction:
+    """Gain in latency of running the diagnosed work there: measured seconds over predicted seconds.
+
+    Half of the error that the same model makes on the present run (log scale) is taken to carry over,
+    since it lies partly in the shapes and partly in the present runtime.
+    """
+    predicted = _predict(diagnosis.ledger, machine, target, dtype, threads)
+    if predicted is None or diagnosis.total_s <= 0:
+        return Prediction(
+            speedup=Interval(low=0.2, value=1.0, high=20.0),
+            basis=f"nothing was calibrated for {target} {dtype}: any gain from 0.2x to 20x is possible",
+        )
+    there, calibrated = predicted
+    kept = sum(diagnosis.seconds(term) for term in _CONSTANT_TERMS)
+    if target == EAGER == diagnosis.target:
+        kept += diagnosis.seconds(Term.PAGING)
+    there = _carried(there, diagnosis, machine)
+    slow, value, fast = (kept + x for x in (there.high, there.value, there.low))
+    total = diagnosis.total_s
+    speedup = Interval(low=total / slow, value=total / value, high=total / fast)
+    note = (
+        "" if calibrated > 0.5 else f"; only {calibrated:.0%} of that has calibrated kernels, so the interval is wide"
+    )
+    basis = f"{total * 1e3:.3g} ms measured against {value * 1e3:.3g} ms from {target} {dtype} rates{note}"
+    return Prediction(speedup=speedup, basis=basis)
+
+
+def amdahl(diagnosis: Diagnosis, *, seconds: Interval, factor: Interval, basis: str) -> Prediction:
+    """Gain when ``seconds`` of the measured time run ``factor`` times faster (Amdahl 1967).
+
+    ``factor`` below 1 is a slow-down. The interval spans every corner of share and factor.
+    """
+    total = diagnosis.total_s
+    if total <= 0:
+        raise ValueError("a diagnosis without a measured time has no shares")
+
+    def gain(touched: float, times: float) -> float:
+        share = min(1.0, max(0.0, touched / total))
+        return 1.0 / max(1e-9, 1.0 - share + share / max(times, 1e-9))
+
+    corners = [gain(t, f) for t in (seconds.low, seconds.high) for f in (factor.low, factor.high)]
+    value = gain(seconds.value, factor.value)
+    speedup = Interval(low=min(*corners, value), value=value, high=max(*corners, value))
+    return Prediction(speedup=speedup, basis=f"{basis} ({min(1.0, seconds.value / total):.0%} of the time)")
+
+
+def of_kinds(diagnosis: Diagnosis, kinds: Iterable[str]) -> Interval | None:
+    """Measured seconds in operators of these kinds; None when the run had no times per operator.
+
+    A tenth either way: operators are timed in another pass than the total.
+    """
+    wanted = frozenset(kinds)
+    timed = [op for op in diagnosis.ledger.ops if op.time_s is not None]
+    if not timed:
+        return None
+    value = min(diagnosis.total_s, sum(op.time_s or 0.0 for op in timed if op.kind in wanted))
+    return Interval(low=0.9 * value, value=value, high=min(diagnosis.total_s, 1.1 * value))
+
+
+def fused(ledger: Ledger) -> tuple[Op, ...]:
+    """The operators that a graph runtime is left with; calls and work are scaled where some of several vanish."""
+    producers = sum(op.calls for op in ledger.ops if op.kind in _PRODUCERS)
+    convolutions = sum(op.calls for op in ledger.ops if op.kind in ("conv", "depthwise"))
+    kept = [op for op in ledger.ops if op.kind != "view"]
+    kept = _drop(kept, _is_batch_norm, convolutions)
+    left = producers - sum(op.calls for op in kept if _base(op) in _ACTIVATIONS)
+    kept = _drop(kept, lambda op: _base(op) in _ACTIVATIONS, producers)
+    return tuple(_drop(kept, lambda op: _base(op) in _ADDS and op.kind == "elementwise", max(0, left)))
+
+
+# ---------------------------------------------------------------- inside
+
+
+def _predict(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: int) -> tuple[Interval, float] | None:
+    """Seconds, and the share of them that calibrated kernels gave."""
+    ops = ledger.ops if target == EAGER else fused(ledger)
+    values: dict[str, float] = defaultdict(float)
+    spread: dict[str, tuple[float, float]] = {}
+    calibrated = 0.0
+    stream = _stream_rate(ledger, machine, dtype, threads)
+    for op in ops:
+        rate = _rate(machine, target, op.kind, dtype, threads)
+        if rate is None:
+            return None
+        time_s = _op_seconds(op, rate, dtype, stream)
+        values[op.kind] += time_s
+        spread[op.kind] = (rate.rate.value / rate.rate.high, rate.rate.value / rate.rate.low)
+        calibrated += time_s if rate.calibrated else 0.0
+    total = sum(values.values())
+    if total <= 0.0:
+        return None
+    fast = math.sqrt(sum((t * (1.0 - spread[kind][0])) ** 2 for kind, t in values.items()))
+    slow = math.sqrt(sum((t * (spread[kind][1] - 1.0)) ** 2 for kind, t in values.items()))
+    return Interval(low=max(0.05 * total, total - fast), value=total, high=total + slow), calibrated / total
+
+
+def _op_seconds(op: Op, rate: _Rate, dtype: str, stream: float | None) -> float:
+    if op.kind == "view":
+        return op.calls * rate.call_s
+    shrink = _shrink(op, dtype) if op.kind in _PRODUCERS else 1.0
+    work = op.bytes_high * shrink if rate.per_byte else (op.flops or 0.0)
+    busy = work / rate.rate.value
+    if stream and op.weights_bytes:
+        busy = max(busy, op.weights_bytes * shrink / stream)
+    return busy + op.calls * rate.call_s
+
+
+def _shrink(op: Op, dtype: str) -> float:
+    now = _ITEM_BYTES.get(precision(op.dtype) or "", 4.0)
+    return min(1.0, _ITEM_BYTES.get(precision(dtype) or "", now) / now)
+
+
+def _stream_rate(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> float | None:
+    """Bytes a second at which weights arrive: from the last-level cache when all of them stay there."""
+    weights = sum(op.weights_bytes * _shrink(op, dtype) for op in ledger.ops)
+    size = max((cache.size_bytes for cache in machine.caches), default=0)
+    found = machine.ceiling("cache" if weights < 0.5 * size else "dram", threads=threads)
+    return found.value if found else None
+
+
+def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) -> _Rate | None:
+    """The calibrated rate, else a kind or dtype beside it (wider), else a ceiling (widest)."""
+    proxy = "matmul" if kind in ARITHMETIC else "elementwise"
+    if kind == "view":
+        found = machine.kernel(target, "view", "fp32", threads=threads)
+        cost = found.call_s if found else _dispatch(machine, target)
+        return _Rate(rate=exactly(1.0), per_byte=True, call_s=cost, calibrated=True)
+    for name, width in ((kind, _SHAPE_WIDTH), (proxy, _PROXY_WIDTH)):
+        for kernel_dtype in (dtype, "fp32"):
+            kernel = machine.kernel(target, name, kernel_dtype, threads=threads)
+            if kernel is not None:
+                return _from_kernel(kernel, width, threads)
+    ceiling = (
+        machine.ceiling("matmul", dtype=dtype, threads=threads)
+        or machine.ceiling("matmul", dtype="fp32", threads=threads)
+        if kind in ARITHMETIC
+        else machine.ceiling("dram", threads=threads)
+    )
+    if ceiling is None:
+        return None
+    eta = Interval(
+        low=ceiling.value * _UNKNOWN_ETA.low,
+        value=ceiling.value * _UNKNOWN_ETA.value,
+        high=ceiling.value * _UNKNOWN_ETA.high,
+    )
+    return _Rate(rate=eta, per_byte=kind not in ARITHMETIC, call_s=_dispatch(machine, target), calibrated=False)
+
+
+def _dispatch(machine: Machine, target: str) -> float:
+    found = machine.ceiling("dispatch")
+    return found.value if found and target == EAGER else 0.0
+
+
+def _from_kernel(kernel: KernelRate, width: float, threads: int) -> _Rate:
+    """Widened to at least ``width`` either way, and upwards when fewer threads were calibrated than asked."""
+    more = max(1.0, threads / max(1, kernel.threads))
+    value = kernel.rate.value * math.sqrt(more)
+    low = min(kernel.rate.low, value / width)
+    high = max(kernel.rate.high * more, value * width)
+    return _Rate(
+        rate=Interval(low=max(low, value * 1e-3), value=value, high=high),
+        per_byte="FLOP" not in kernel.unit.upper(),
+        call_s=kernel.call_s,
+        calibrated=width < _PROXY_WIDTH,
+    )
+
+
+def _carried(there: Interval, diagnosis: Diagnosis, machine: Machine) -> Interval:
+    """The prediction moved by half the error of the same model on what was measured, and widened by the rest."""
+    measured = diagnosis.total_s - diagnosis.seconds(Term.PAGING) - sum(diagnosis.seconds(t) for t in _CONSTANT_TERMS)
+    now = _predict(diagnosis.ledger, machine, diagnosis.target, _dtype_now(diagnosis.ledger), diagnosis.threads)
+    if now is None or now[1] < 0.5 or measured <= 0.0:
+        return there
+    error = min(3.0, max(1 / 3.0, measured / now[0].value))
+    half = math.sqrt(error)
+    width = max(half, 1 / half)
+    return there.scaled(half).times(Interval(low=1 / width, value=1.0, high=width))
+
+
+def _dtype_now(ledger: Ledger) -> str:
+    top = max(ledger.ops, key=lambda op: op.flops or 0.0, default=None)
+    return (precision(top.dtype) if top else None) or "fp32"
+
+
+def _base(op: Op) -> str:
+    return op.name.rsplit("::", 1)[-1].split(".")[0].lower().strip("_")
+
+
+def _is_batch_norm(op: Op) -> bool:
+    return op.kind == "norm" and any(word in _base(op) for word in _BATCH_NORMS)
+
+
+def _drop(ops: list[Op], matches: Callable[[Op], bool], budget: int) -> list[Op]:
+    """Take up to ``budget`` calls away from the operators that match, in order."""
+    kept = []
+    for op in ops:
+        gone = min(op.calls, budget) if matches(op) else 0
+        budget -= gone
+        if gone == 0:
+            kept.append(op)
+        elif gone < op.calls:
+            kept.append(_fewer(op, op.calls - gone))
+    return kept
+
+
+def _fewer(op: Op, calls: int) -> Op:
+    part = calls / op.calls
+    return dataclasses.replace(
+        op,
+        calls=calls,
+        flops=None if op.flops is None else op.flops * part,
+        bytes_low=op.bytes_low * part,
+        bytes_high=op.bytes_high * part,
+        weights_bytes=op.weights_bytes * part,
+        time_s=None if op.time_s is None else op.time_s * part,
+    )
