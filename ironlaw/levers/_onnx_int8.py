@@ -1,0 +1,125 @@
+"""Steps that the ONNX int8 levers share: pre-processing, counting what was quantised, finishing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ironlaw.contracts import Lever
+from ironlaw.forms import files
+from ironlaw.levers._changes import changed
+from ironlaw.records import Candidate, Change, Form, Scalar
+
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"})
+_DYNAMIC = frozenset({"MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"})
+_LARGE_BYTES = 1_500_000_000
+
+
+def is_large(path: Path) -> bool:
+    """Whether the model needs its weights in a file of their own (protobuf ends at 2 GB)."""
+    return sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*")) > _LARGE_BYTES
+
+
+def preprocess(source: Path, scratch: Path) -> Path:
+    """The model with batch norms folded and shapes inferred, which quantisation needs; nodes named."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    ready, named = scratch / "ready.onnx", scratch / "named.onnx"
+    large = is_large(source)
+    with quiet():
+        quant_pre_process(source, ready, skip_symbolic_shape=True, save_as_external_data=large)
+    model = onnx.load(str(ready))
+    for position, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{position}"
+    onnx.save(model, str(named), save_as_external_data=large, location="named.onnx.data")
+    return named
+
+
+def weighted(path: Path) -> frozenset[str]:
+    """Names of convolutions, products and recurrent nodes whose second operand is a stored weight."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    stored = {w.name for w in graph.initializer}
+    return frozenset(n.name for n in graph.node if n.op_type in _WEIGHTED and len(n.input) > 1 and n.input[1] in stored)
+
+
+def quantised(path: Path) -> frozenset[str]:
+    """Of those, the ones whose weight is now int8 and whose input is quantised too.
+
+    In QDQ both operands come from DequantizeLinear; in the dynamic format the operator itself is an
+    integer one, and its name starts with the float node's.
+    """
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    maker = {name: node for node in graph.node for name in node.output}
+    stored = {w.name for w in graph.initializer}
+
+    def dequantised(name: str) -> bool:
+        node = maker.get(name)
+        return node is not None and node.op_type == "DequantizeLinear"
+
+    out = set()
+    for node in graph.node:
+        if node.op_type in _DYNAMIC:
+            out.add(node.name.removesuffix("_quant"))
+        elif node.op_type in _WEIGHTED and len(node.input) > 1 and all(map(dequantised, node.input[:2])):
+            weight = maker[node.input[1]].input[0]
+            if weight in stored:
+                out.add(node.name)
+    return frozenset(out)
+
+
+def finish(
+    lever: Lever,
+    candidate: Candidate,
+    settings: Any,
+    path: Path,
+    *,
+    eligible: frozenset[str],
+    target: str,
+    facts: dict[str, Scalar],
+) -> tuple[Candidate, Change]:
+    """The candidate on that ONNX file and runtime, and its change: a no-op when nothing was quantised.
+
+    Options of another runtime are dropped, since they mean nothing there.
+    """
+    done = quantised(path)
+    before = candidate.execution
+    options = before.options if before.target == target else ()
+    after, change = changed(
+        lever,
+        candidate,
+        settings,
+        model=files.model_file(Form.ONNX, path),
+        execution=dataclasses.replace(before, target=target, precision="fp32", options=options),
+        facts={
+            "quantised": len(done & eligible),
+            "eligible": len(eligible),
+            "left_in_float": ", ".join(sorted(eligible - done)[:20]),
+            "model_bytes": path.stat().st_size,
+            **facts,
+        },
+    )
+    change = dataclasses.replace(change, no_op=not done & eligible)
+    return dataclasses.replace(after, changes=(*candidate.changes, change)), change
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """ORT's quantiser prints and logs to the root logger; both are kept from the user's screen."""
+    root: Any = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        root.setLevel(level)

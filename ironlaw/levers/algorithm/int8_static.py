@@ -1,0 +1,202 @@
+"""Static int8 for ONNX Runtime: weights and activations, quantise-dequantise (QDQ) format.
+
+Why QDQ and not the operator format: ORT fuses it to its own int8 kernels on every CPU, and the
+certificate can then show which operators really were fused. Scales of activations come from calibration
+batches, so that nothing is measured at run time. Weights are always signed and symmetric; activations
+are u8 (one VNNI instruction, where the CPU has it) or s8 (no saturation on older CPUs, slower on newer).
+It refuses to guess data: without calibration batches it does not run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ironlaw import predict
+from ironlaw.contracts import No, Option, Yes
+from ironlaw.forms import batch as batches
+from ironlaw.forms import files
+from ironlaw.levers import _int8, _onnx_int8
+from ironlaw.records import Axis, Candidate, Change, Diagnosis, Form, Kind, Machine, Prediction, Term, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_TARGET = "onnxruntime"
+_METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+_ACTIVATIONS = {"u8": "QUInt8", "s8": "QInt8"}
+_SENSITIVE = frozenset({"softmax", "norm", "attention"})
+"""Kinds with long-tailed outputs: where a model has them, only weighted operators are quantised first."""
+_WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Int8StaticSettings:
+    """``activation`` u8 or s8; ``calibration`` minmax, entropy or percentile; ``scope`` all or weighted.
+
+    ``reduce_range`` keeps weights to 7 bits, so that u8 x s8 pairs cannot saturate an int16 sum where
+    the CPU has no VNNI. ``scope=weighted`` leaves everything but convolutions and products with constant
+    weights in float. ``rows`` bounds the calibration examples used (0: all).
+    """
+
+    activation: str = "u8"
+    per_channel: bool = True
+    calibration: str = "minmax"
+    percentile: float = 99.99
+    reduce_range: bool = False
+    scope: str = "all"
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("activation", self.activation, _ACTIVATIONS),
+            ("calibration", self.calibration, _METHODS),
+            ("scope", self.scope, ("all", "weighted")),
+        ):
+            if value not in known:
+                raise UserError(f"int8_static {name}={value!r}", "is not known", f"Use one of {', '.join(known)}.")
+
+
+class Int8Static:
+    """The lever ``int8_static``."""
+
+    name: ClassVar[str] = "int8_static"
+    version: ClassVar[int] = 1
+    axis: ClassVar[Axis] = Axis.ALGORITHM
+    attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY})
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
+    claims: ClassVar[frozenset[str]] = frozenset(
+        {"target", "compiler", "layout", "weights.dtype", "activations.dtype", "compute.dtype"}
+    )
+    consumes: ClassVar[frozenset[str]] = frozenset({Form.ONNX})
+    produces: ClassVar[str] = Form.ONNX
+    needs: ClassVar[frozenset[str]] = frozenset({"package:onnxruntime", "package:onnx", "calibration"})
+    cites: ClassVar[str] = "Jacob et al. 2018, arXiv:1712.05877; Wu et al. 2020, arXiv:2004.09602 (calibration)"
+    Settings: ClassVar[type] = Int8StaticSettings
+
+    def applies(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Yes | No:
+        prediction = self.predict(candidate, Int8StaticSettings(), diagnosis, machine)
+        return _int8.judge(candidate, diagnosis, machine, prediction, target=_TARGET, lever=self.name)
+
+    def options(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Sequence[Option]:
+        """The natural activation type of this CPU first; then other calibrations, then the other type."""
+        vnni = _int8.has_dot_product(machine)
+        first, narrow = ("u8", False) if vnni else ("s8", True)
+        other = "s8" if first == "u8" else "u8"
+        scope = "weighted" if _SENSITIVE & {op.kind for op in diagnosis.ledger.ops} else "all"
+        tries = [
+            Int8StaticSettings(activation=first, scope=scope),
+            Int8StaticSettings(activation=first, calibration="percentile", scope=scope),
+            Int8StaticSettings(activation=first, scope="weighted" if scope == "all" else "all"),
+            Int8StaticSettings(activation=first, calibration="entropy", scope=scope),
+            Int8StaticSettings(activation=other, scope=scope, reduce_range=narrow and other == "u8"),
+            Int8StaticSettings(activation=first, scope=scope, per_channel=False),
+        ]
+        pass_s = diagnosis.total_s * max(1, candidate.snapshot.calibration_batches)
+        slow = {"minmax": 2.0, "percentile": 4.0, "entropy": 12.0}
+        return [Option(settings=s, cost_s=4.0 + slow[s.calibration] * pass_s) for s in tries]
+
+    def predict(
+        self, candidate: Candidate, settings: Int8StaticSettings, diagnosis: Diagnosis, machine: Machine
+    ) -> Prediction:
+        moved = predict.moved(diagnosis, machine, target=_TARGET, dtype="int8", threads=candidate.execution.threads)
+        if settings.activation == "u8" and not settings.reduce_range and not _int8.has_dot_product(machine):
+            moved = dataclasses.replace(
+                moved, basis=f"{moved.basis}; u8 x s8 pairs can saturate here: this CPU has no VNNI"
+            )
+        return _int8.for_goal(candidate, moved, _int8.quantisable(diagnosis), width=0.25)
+
+    def apply(self, candidate: Candidate, settings: Int8StaticSettings) -> tuple[Candidate, Change]:
+        """Pre-process, calibrate, quantise; ``facts`` say how many of how many operators were quantised."""
+        out = Path(candidate.workspace) / "int8_static.onnx"
+        with tempfile.TemporaryDirectory(dir=candidate.workspace) as scratch:
+            ready = _onnx_int8.preprocess(Path(candidate.model.path), Path(scratch))
+            used = _quantise(ready, out, candidate, settings)
+            eligible = _onnx_int8.weighted(ready)
+        return _onnx_int8.finish(
+            self, candidate, settings, out, eligible=eligible, target=_TARGET, facts={"calibration_rows": used}
+        )
+
+
+class _Reader:
+    """Feeds calibration batches to ORT one at a time, so that only one batch's activations are held."""
+
+    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
+        self._all = feeds
+        self._now: Iterator[dict[str, np.ndarray]] = iter(feeds)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self._now = iter(self._all[start_index:end_index])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._now, None)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return self._now
+
+
+def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8StaticSettings) -> int:
+    """Write the QDQ model to ``out``; the number of calibration rows that were used."""
+    from onnxruntime import quantization as ort
+
+    feeds, rows = calibration_feeds(candidate, batches.batch_of(ready, candidate.snapshot.inputs), settings.rows)
+    extra: dict[str, Any] = {"CalibStridedMinMax": 1}
+    if settings.calibration == "percentile":
+        extra["CalibPercentile"] = settings.percentile
+    if settings.scope == "weighted":
+        extra["MatMulConstBOnly"] = True
+    with _onnx_int8.quiet():
+        ort.quantize_static(
+            ready,
+            out,
+            _reader(feeds),
+            quant_format=ort.QuantFormat.QDQ,
+            op_types_to_quantize=_WEIGHTED if settings.scope == "weighted" else None,
+            per_channel=settings.per_channel,
+            reduce_range=settings.reduce_range,
+            activation_type=getattr(ort.QuantType, _ACTIVATIONS[settings.activation]),
+            weight_type=ort.QuantType.QInt8,
+            calibrate_method=getattr(ort.CalibrationMethod, _METHODS[settings.calibration]),
+            use_external_data_format=_onnx_int8.is_large(ready),
+            extra_options=extra,
+        )
+    return rows
+
+
+def calibration_feeds(
+    candidate: Candidate, fixed_batch: int | None, limit: int
+) -> tuple[list[dict[str, np.ndarray]], int]:
+    """Calibration batches as feeds by input name, and how many rows they hold.
+
+    Where the graph's batch is fixed, short batches are repeated to it. Raises ``UserError`` when there
+    are none, or when they hold NaN or Inf.
+    """
+    import numpy as np
+
+    inputs, feeds, rows = candidate.snapshot.inputs, [], 0
+    with np.load(Path(candidate.snapshot.folder) / "calibration.npz", allow_pickle=False) as stored:
+        for index in range(candidate.snapshot.calibration_batches):
+            arrays = {spec.name: stored[f"{index}.{spec.name}"] for spec in inputs}
+            bad = [name for name, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+            if bad:
+                raise UserError(f"calibration batch {index}", f"{bad[0]} holds NaN or Inf", "Give finite batches.")
+            rows += next((len(arrays[s.name]) for s in inputs if s.batched), 1)
+            feeds.append(files.resized(arrays, inputs, fixed_batch) if fixed_batch else arrays)
+            if limit and rows >= limit:
+                break
+    if not feeds:
+        raise UserError("calibration", "there are no batches", "Pass calibration=batches to the workload.")
+    return feeds, rows
+
+
+def _reader(feeds: list[dict[str, np.ndarray]]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    return type("Reader", (_Reader, CalibrationDataReader), {})(feeds)
