@@ -141,12 +141,19 @@ def _composite(name: str) -> bool:
     """Whether the dispatcher runs it only as a composition of other operators."""
     import torch
 
-    space, _, base = name.partition("::")
-    packet = getattr(getattr(torch.ops, space), base, None) if base else None
-    overloads = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    full = [name if overload == "default" else f"{name}.{overload}" for overload in overloads]
-    return any(has(one, "CompositeImplicitAutograd") for one in full)
+    return any(has(overload, "CompositeImplicitAutograd") for overload in _overloads().get(name, ()))
+
+
+@cache
+def _overloads() -> dict[str, list[str]]:
+    """Full names in the dispatcher by name without overload; TorchScript's own overloads are not among them."""
+    import torch
+
+    found: dict[str, list[str]] = {}
+    for full in torch._C._dispatch_get_all_op_names():
+        found.setdefault(full.split(".")[0], []).append(full)
+    return found
 
 
 def _key(event: Any) -> tuple[str, str, str, str]:
