@@ -118,8 +118,7 @@ def _roofs(peaks: list[Ceiling], widths: list[Ceiling], x: svg.Scale, y: svg.Sca
         below = max(at - 5, taken + 13)
         parts.append(svg.text(box.right - 4, below, label, "note", "end"))
         taken = below
-    for width in widths:
-        parts.append(_slope(width, peaks[0].value, x, y, box))
+    parts += [_slope(width, peaks[0].value, x, y, box) for width in widths]
     return svg.group(*parts, class_="roofs")
 
 
@@ -172,3 +171,8 @@ def _dot(dot: Dot, diagnosis: Diagnosis, x: svg.Scale, y: svg.Scale, longest: fl
 
 def _end(value: float) -> str:
     return "unknown" if math.isinf(value) else units.number(value)
+
+
+def span(found: tuple[float, float] | None) -> str:
+    """An intensity interval as text."""
+    return units.UNKNOWN if found is None else f"{units.number(found[0])} to {_end(found[1])}"

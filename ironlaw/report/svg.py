@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from markupsafe import Markup, escape
 
@@ -59,6 +60,13 @@ class Size:
     @property
     def narrow(self) -> bool:
         return self.name == "narrow"
+
+
+class Drawing(Protocol):
+    """Draws one chart for a size."""
+
+    def __call__(self, size: Size) -> Markup:
+        """The ``svg`` element."""
 
 
 WIDE = Size(name="wide", width=880, height=420)

@@ -54,7 +54,7 @@ class Summary:
 
     def rows(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Each question with its answer, in the order in which people ask."""
-        return (
+        rows = (
             ("What limited it", (self.limited_by,)),
             ("What was done", (self.done,)),
             ("Gain", (self.gain,)),
@@ -63,6 +63,7 @@ class Summary:
             ("Between here and the bound", self.remaining),
             ("Account", self.account),
         )
+        return tuple((question, answer) for question, answer in rows if answer)
 
 
 def summary(run: Run) -> Summary:
@@ -128,6 +129,8 @@ def quality_sentence(run: Run, trial: Trial) -> str:
     found = trial.quality
     if found is None:
         return "Not evaluated: unknown."
+    if trial.id == run.baseline.id:
+        return f"{found.metric} {units.metric(found.value)}, the baseline's own."
     relative = run.goal.max_drop.relative
     verdict = "within" if found.within else "not proven to be within"
     text = f"{found.metric} {units.metric(found.value)}, baseline {units.metric(found.baseline)}"
