@@ -59,8 +59,8 @@ def mdc(*, arrival_per_s: float, service_s: float, servers: int, q: float = 0.99
 def _zeros(offered: float, servers: int) -> np.ndarray:
     """The ``servers - 1`` zeros of ``z^c = e^{a(z-1)}`` inside the unit disc, by Newton per root of unity."""
     rho = offered / servers
-    unit = np.exp(2j * np.pi * np.arange(1, servers) / servers)
-    z = np.zeros_like(unit)
+    unit: np.ndarray = np.exp(2j * np.pi * np.arange(1, servers) / servers)
+    z: np.ndarray = np.zeros_like(unit)
     for _ in range(20):
         z = unit * np.exp(rho * (z - 1.0))
     for _ in range(50):
