@@ -223,6 +223,7 @@ class Goal:
     max_size_bytes: int | None = None
     max_memory_bytes: int | None = None
     cores: int | None = None
+    target: str | None = None
     allow_modelled_energy: bool = False
 
 
@@ -270,7 +271,8 @@ class Ceiling:
     """One measured limit. ``low``/``high`` are the 10 % and 90 % quantiles over repetitions.
 
     Names: ``matmul`` (FLOP/s; dtype), ``dram`` and ``cache`` (B/s), ``dispatch`` (s an eager
-    operator; dtype None), ``fault`` (s a minor page fault), ``spawn`` (s). ``valid`` is False when
+    operator; dtype None), ``fault`` (s a minor page fault), ``spawn`` (s); more are listed in
+    ``ironlaw.machine``. ``valid`` is False when
     the spread or the load made the probe refuse; ``note`` says why.
     """
 
@@ -327,12 +329,14 @@ def precision(dtype: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """The measured ceilings of this host."""
+    """The measured ceilings of this host. ``notes`` say what could not be measured; ``quick`` took less time."""
 
     environment: Environment
     ceilings: tuple[Ceiling, ...]
     caches: tuple[Cache, ...] = ()
     kernels: tuple[KernelRate, ...] = ()
+    notes: tuple[str, ...] = ()
+    quick: bool = False
     schema: str = MACHINE_SCHEMA
 
     def ceiling(self, name: str, *, dtype: str | None = None, threads: int = 1) -> Ceiling | None:
@@ -630,11 +634,12 @@ class Gain:
 class Quality:
     """``drop`` is oriented: above 0 is worse than the baseline, as points or relative as the budget says.
 
-    ``low``/``high`` is its interval; ``provable`` the smallest drop that this data can rule out.
+    ``low``/``high`` is its interval; ``provable`` the smallest drop that this data can rule out. ``value`` is
+    None when the metric is missing or NaN, which is a failure.
     """
 
     metric: str
-    value: float
+    value: float | None
     baseline: float
     drop: float | None
     low: float | None

@@ -52,7 +52,7 @@ def identity() -> Identity:
         architecture=system.machine,
         isa=mac_isa(mac) if mac else procfs.isa_flags(cpuinfo),
         cores=usable_cores(),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         os=" ".join(filter(None, (system.sysname, system.release, _libc()))),
         python=".".join(str(part) for part in sys.version_info[:3]),
         accelerators=_accelerators(),
@@ -85,6 +85,20 @@ def usable_cpus() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+def spread_cpus(count: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """``count`` usable processors (all of them when there are fewer), one of each core before siblings.
+
+    From the highest number down, since interrupts and the rest of the system prefer the first.
+    """
+    seen: dict[str, int] = {}
+    ranked = []
+    for cpu in reversed(usable_cpus()):
+        core = procfs.core_of(cpu, root)
+        ranked.append((seen.setdefault(core, 0), -cpu))
+        seen[core] += 1
+    return tuple(-cpu for _, cpu in sorted(ranked)[:count])
+
+
 def usable_cores(root: Path = Path("/")) -> int:
     """Threads that can run at once: the affinity, or the control group's quota rounded down (at least 1)."""
     quota = procfs.cpu_quota(root)
@@ -92,19 +106,20 @@ def usable_cores(root: Path = Path("/")) -> int:
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
-def mac_isa(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Instruction sets from ``sysctl hw.optional``, by the names that Linux gives them."""
-    found = {flag for key, flag in _MAC_FLAGS.items() if values.get(key) == "1"}
-    return tuple(f for f in (*procfs.X86_FLAGS, *procfs.ARM_FLAGS) if f in found)
-
-
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
+    """Memory that this process may use: the physical, or the control group's limit."""
     try:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         physical = int(_sysctl().get("hw.memsize", "0"))
     limit = procfs.memory_limit()
     return physical if limit is None else min(physical, limit)
+
+
+def mac_isa(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Instruction sets from ``sysctl hw.optional``, by the names that Linux gives them."""
+    found = {flag for key, flag in _MAC_FLAGS.items() if values.get(key) == "1"}
+    return tuple(f for f in (*procfs.X86_FLAGS, *procfs.ARM_FLAGS) if f in found)
 
 
 def _libc() -> str:

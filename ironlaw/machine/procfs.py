@@ -123,6 +123,11 @@ def sysfs_caches(root: Path = Path("/"), cpu: int = 0) -> dict[int, int]:
     return found
 
 
+def core_of(cpu: int, root: Path = Path("/")) -> str:
+    """The processors that share this one's core, as sysfs lists them (``0,64``); itself where it does not."""
+    return _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+
+
 def governor(root: Path = Path("/"), cpu: int = 0) -> str | None:
     return _read(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
 
