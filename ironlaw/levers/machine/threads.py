@@ -29,7 +29,6 @@ from ironlaw.records import (
     Term,
 )
 
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _PARALLEL = (Term.COMPUTE, Term.MEMORY)
 _UNMEASURED_LOW = 0.95
 """Where no ceiling was measured at a count, it may give nothing and cost a little."""
@@ -86,8 +85,7 @@ class Threads:
         self, candidate: Candidate, settings: ThreadSettings, diagnosis: Diagnosis, machine: Machine
     ) -> Prediction:
         now, then = candidate.execution.threads, settings.threads
-        dtype = _DTYPES.get(candidate.execution.precision, "float32")
-        compute = _scaling(machine, "matmul", dtype, now, then)
+        compute = _scaling(machine, "matmul", candidate.execution.precision, now, then)
         memory = _scaling(machine, "dram", None, now, then)
         seconds = sum(diagnosis.seconds(term) for term in _PARALLEL)
         factor = _blend(compute, memory, diagnosis)
