@@ -19,7 +19,6 @@ from typing import Any
 
 from ironlaw import forms
 from ironlaw.contracts import Lever
-from ironlaw.measure.ledger import ledger_of
 from ironlaw.records import Candidate, Change, ModelFile, Snapshot, digest_of, from_data, to_data
 from ironlaw.registry import levers, target
 from ironlaw.worker import die_with_parent, serve
@@ -50,9 +49,9 @@ class Builder:
         self, model: dict[str, Any], snapshot: dict[str, Any], batch: int, cache_bytes: int | None
     ) -> dict[str, Any]:
         """The counting pass over one call."""
-        counted = ledger_of(
-            from_data(ModelFile, model), from_data(Snapshot, snapshot), batch, cache_bytes=cache_bytes
-        )
+        from ironlaw.measure.ledger import ledger_of
+
+        counted = ledger_of(from_data(ModelFile, model), from_data(Snapshot, snapshot), batch, cache_bytes=cache_bytes)
         return {"ledger": to_data(counted)}
 
     def _apply_kept(self, candidate: Candidate, step: dict[str, Any], root: Path) -> Candidate:
@@ -78,7 +77,9 @@ def _bring(candidate: Candidate, wanted: Iterable[str]) -> Candidate:
     """The candidate in the nearest of the wanted forms."""
     form = forms.nearest(candidate.model.form, wanted)
     if form is None:
-        raise forms.ConversionError(f"{candidate.model.form} -> {'/'.join(sorted(wanted))}", "there is no such conversion")
+        raise forms.ConversionError(
+            f"{candidate.model.form} -> {'/'.join(sorted(wanted))}", "there is no such conversion"
+        )
     return forms.convert(candidate, form)
 
 

@@ -39,7 +39,9 @@ def target(name: str) -> Target:
     """The target of that name; only its own module is loaded, since workers start often."""
     if importlib.util.find_spec(f"ironlaw.targets.{name}") is not None:
         module = importlib.import_module(f"ironlaw.targets.{name}")
-        return next(c for _, c in inspect.getmembers(module, inspect.isclass) if getattr(c, "name", "") == name)()
+        found: list[Any] = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
+        runtime: Target = next(cls for cls in found if getattr(cls, "name", "") == name)()
+        return runtime
     try:
         return targets()[name]
     except KeyError:
@@ -85,7 +87,8 @@ def _collect(package: str, group: str, matches: Any) -> dict[str, Any]:
         if info.ispkg or info.name.rsplit(".", 1)[1].startswith("_"):
             continue
         module = importlib.import_module(info.name)
-        for _, cls in inspect.getmembers(module, inspect.isclass):
+        members: list[tuple[str, Any]] = inspect.getmembers(module, inspect.isclass)
+        for _, cls in members:
             if cls.__module__ == info.name and not cls.__name__.startswith("_") and matches(cls):
                 found[cls.name] = cls()
     for entry in importlib.metadata.entry_points(group=group):

@@ -33,7 +33,9 @@ def migration(step: Callable[[sqlite3.Connection], None]) -> Callable[[sqlite3.C
 
 @migration
 def _first(db: sqlite3.Connection) -> None:
-    db.execute("CREATE TABLE facts (id INTEGER PRIMARY KEY, key TEXT NOT NULL, what TEXT NOT NULL, made REAL, json TEXT)")
+    db.execute(
+        "CREATE TABLE facts (id INTEGER PRIMARY KEY, key TEXT NOT NULL, what TEXT NOT NULL, made REAL, json TEXT)"
+    )
     db.execute("CREATE INDEX facts_key ON facts (key, what)")
     db.execute("CREATE TABLE runs (id TEXT PRIMARY KEY, made REAL, name TEXT, finished INTEGER, json TEXT)")
     db.execute(
@@ -95,7 +97,9 @@ class Store:
         if version > len(MIGRATIONS):
             self._db.execute("ROLLBACK")
             raise UserError(
-                str(self.home), f"was written by a newer ironlaw (schema {version})", "Upgrade ironlaw, or use another store."
+                str(self.home),
+                f"was written by a newer ironlaw (schema {version})",
+                "Upgrade ironlaw, or use another store.",
             )
         for step in MIGRATIONS[version:]:
             step(self._db)

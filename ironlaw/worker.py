@@ -40,20 +40,10 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
 
 
-def example_batch(path: str | Path, names: list[str], batch: int) -> list[np.ndarray]:
-    """The example's arrays, repeated or cut along axis 0 to ``batch`` where they are batched."""
-    with np.load(path, allow_pickle=False) as arrays:
-        found = [arrays[name] for name in names]
-    own = found[0].shape[0] if found and found[0].ndim else 1
-    return [fit_batch(array, own, batch) for array in found]
-
-
-def fit_batch(array: np.ndarray, own: int, batch: int) -> np.ndarray:
-    """``array`` with axis 0 of ``own`` rows repeated or cut to ``batch`` rows; others are left alone."""
-    if own == batch or array.ndim == 0 or array.shape[0] != own:
-        return array
-    repeats = -(-batch // own)
-    return np.ascontiguousarray(np.concatenate([array] * repeats)[:batch])
+def example_arrays(artefact: Artefact) -> list[np.ndarray]:
+    """The artefact's own example at its own batch; zeros for an input that its graph does not read."""
+    with np.load(Path(artefact.folder) / artefact.example, allow_pickle=False) as stored:
+        return [stored[s.name] if s.name in stored else np.zeros(s.shape, s.dtype) for s in artefact.inputs]
 
 
 def timed_block(call: Callable[[], object], seconds: float, min_calls: int, max_calls: int) -> list[int]:
@@ -100,9 +90,7 @@ class Worker:
         start = time.perf_counter()
         self.session = target(self.artefact.target).load(self.artefact)
         load_s = time.perf_counter() - start
-        names = [spec.name for spec in self.artefact.inputs]
-        arrays = example_batch(self.artefact.example, names, self.artefact.execution.batch)
-        self.native = self.session.prepare(arrays)
+        self.native = self.session.prepare(example_arrays(self.artefact))
         start = time.perf_counter()
         outputs = self.session.fetch(self.session.call(self.native))
         first_s = time.perf_counter() - start

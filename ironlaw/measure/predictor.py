@@ -94,7 +94,7 @@ class Predictor:
                 raise UserError(
                     "evaluate",
                     f"predict was called with {spec.name} of shape {array.shape}, the example has {spec.shape}",
-                    "Only axis 0 may differ from the example: pad or crop the others, or give an example of that shape.",
+                    "Only axis 0 may differ from the example: pad or crop the others.",
                 )
 
     def _remember(self, outputs: list[np.ndarray], rows: int) -> None:

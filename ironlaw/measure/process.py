@@ -7,6 +7,7 @@ keep spinning after a call and would disturb their partner.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -28,7 +29,7 @@ CLEARED = ("LD_PRELOAD",)
 QUIET = {"NNCF_TELEMETRY": "0", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
-class WorkerFailure(Exception):  # noqa: N818 - it names an outcome
+class WorkerFailure(Exception):
     """The child crashed, hung, ran out of memory or refused; ``outcome`` says which."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
@@ -131,10 +132,8 @@ class Child:
         self.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):  # it died with our last request unread
                     stream.close()
-                except BrokenPipeError:
-                    pass  # it died with our last request unread
         self._selector.close()
         self._errors.close()
 

@@ -87,5 +87,3 @@ class Search:
                 del self.open[name]
                 why = f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured"
                 self.dropped.append((plan, why))
-
-

@@ -1,0 +1,99 @@
+"""The account of a run in words: what was tried, what was refused and why, what stands between here and the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ironlaw.records import Diagnosis, Goal, Objective, Outcome, Run, Trial
+
+
+def diagnosis_line(diagnosis: Diagnosis) -> str:
+    """One line: the terms, the largest first, and the verdict."""
+    ranked = sorted(diagnosis.terms, key=lambda t: -t.seconds.value)
+    shares = ", ".join(f"{t.term} {diagnosis.share(t.term):.0%}" for t in ranked if diagnosis.share(t.term) >= 0.01)
+    verdict = f"{diagnosis.dominant} dominates" if diagnosis.dominant else "undetermined"
+    return f"{diagnosis.total_s * 1e3:.3g} ms a call: {shares} -> {verdict}"
+
+
+def trial_line(trial: Trial, screened: float | None) -> str:
+    """One line of progress about a trial."""
+    gain = f"{screened:.2f}x" if screened is not None else "not measured"
+    said = {Outcome.SCREENED_OUT: "", Outcome.UNSETTLED: ""}.get(trial.outcome, f" {trial.outcome}: {trial.reason}")
+    quality = ""
+    if trial.quality is not None:
+        quality = f", {trial.quality.metric} {trial.quality.value:.4g}"
+    return f"  {trial.label}: {gain}{quality}{said}"
+
+
+def words_of(run: Run, ended_because: str, dropped: Sequence[str]) -> tuple[str, ...]:
+    """The account, a sentence a line."""
+    tried = len(run.trials)
+    failed = [t for t in run.trials if t.outcome.failed]
+    lines = [
+        f"{tried} candidates were tried, {len(failed)} of them failed, {len(run.refused)} levers were refused;"
+        f" the search ended by {ended_because}.",
+        f"The smallest gain that may be claimed here and now is {run.floor:.3f}x (A against A).",
+        _best_line(run),
+    ]
+    if over := [t for t in run.trials if t.outcome == Outcome.OVER_BUDGET]:
+        fastest = max(over, key=lambda t: t.gain.median if t.gain else 0.0)
+        gain = f"{fastest.gain.median:.2f}x" if fastest.gain else ""
+        lines.append(f"Over the quality budget: {len(over)}; the fastest, {fastest.label}, {gain}: {fastest.reason}.")
+    lines += [f"{t.label} failed: {t.reason}" for t in failed]
+    if dropped:
+        lines.append(f"{len(dropped)} plans were not tried, being unable to win: {'; '.join(dropped[:8])}.")
+    lines.append(_bound_line(run.best_diagnosis or run.diagnosis))
+    if not run.satisfied:
+        lines.append("No point satisfies the constraints: " + _in_the_way(run))
+    return tuple(lines)
+
+
+def _best_line(run: Run) -> str:
+    best = run.best_trial
+    if best.id == run.baseline.id:
+        return "Nothing is provably better than the baseline within the budget: keep it."
+    assert best.gain is not None
+    what = {
+        Objective.LATENCY: "faster a call",
+        Objective.THROUGHPUT: "more examples a second",
+        Objective.SIZE: "smaller",
+        Objective.MEMORY: "less memory",
+        Objective.ENERGY: "less energy",
+    }[run.goal.objective]
+    gain = f"{best.gain.median:.2f}x [{best.gain.low:.2f}, {best.gain.high:.2f}] {what}"
+    return f"The best point is {best.label}: {gain}; {best.quality.reason if best.quality else ''}."
+
+
+def _bound_line(diagnosis: Diagnosis) -> str:
+    useful = [b for b in diagnosis.bounds if not b.wasted]
+    if not useful:
+        return f"What limits it now: {diagnosis_line(diagnosis)}; no class of change reaches 1.05x more."
+    most = max(useful, key=lambda b: b.speedup)
+    return (
+        f"What limits it now: {diagnosis_line(diagnosis)}; {most.change} could give at most {most.speedup:.2f}x more."
+    )
+
+
+def _in_the_way(run: Run) -> str:
+    goal, best = run.goal, run.best_trial
+    measured = best.measured
+    assert measured is not None
+    parts = []
+    if goal.p99_s is not None:
+        p99 = measured.latency_s.p99
+        known = "not known" if p99 is None else f"{p99 * 1e3:.3g} ms at best"
+        parts.append(f"p99 is {known}, {goal.p99_s * 1e3:.3g} ms is asked")
+    if goal.max_size_bytes is not None:
+        parts.append(f"the size is {measured.size_bytes:,} B, {goal.max_size_bytes:,} B is asked")
+    if goal.max_memory_bytes is not None:
+        parts.append(f"peak memory is {measured.peak_memory_bytes:,} B, {goal.max_memory_bytes:,} B is asked")
+    if goal.min_quality is not None and best.quality is not None:
+        parts.append(f"{best.quality.metric} is {best.quality.value:.4g}, {goal.min_quality:g} is asked")
+    return "; ".join(parts) + "."
+
+
+def constrained(goal: Goal) -> bool:
+    """Whether the goal holds limits that a point may fail."""
+    return any(
+        limit is not None for limit in (goal.p99_s, goal.max_size_bytes, goal.max_memory_bytes, goal.min_quality)
+    )

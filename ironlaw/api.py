@@ -1,0 +1,317 @@
+"""The composition root: every command as a function. :mod:`ironlaw.cli` only parses and prints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ironlaw import quantities, registry
+from ironlaw.bench import Limits
+from ironlaw.contracts import Lever
+from ironlaw.listings import (
+    compute_law,
+    law_catalogue,
+    lever_catalogue,
+    list_runs,
+    prediction_scores,
+    prune,
+)
+from ironlaw.plan.space import Plan
+from ironlaw.recording import keep_score, record
+from ironlaw.records import Diagnosis, Goal, Machine, Objective, Outcome, Refusal, Run, Trial, UserError, to_data
+from ironlaw.session import opened
+from ironlaw.store import Store, clear_errors, home_folder, write_atomically
+
+Talk = Callable[[str], None]
+CALIBRATED = ("torch", "onnxruntime", "openvino")
+
+
+def machine(*, home: Path | None = None, fresh: bool = False, quick: bool = False, talk: Talk | None = None) -> Machine:
+    """The measured ceilings of this host: from the store when they were measured in this environment."""
+    from ironlaw.machine import cached, measure
+    from ironlaw.machine.environment import environment
+
+    folder = (home or home_folder()) / "machines"
+    say = talk or _silent
+    known = None if fresh else cached.load(folder, environment().identity.digest, talk=say)
+    if known is not None:
+        return dataclasses.replace(known, environment=environment())
+    targets = [name for name in CALIBRATED if not registry.unmet(registry.target(name).needs)]
+    say("measuring this machine's ceilings (once an environment)")
+    from ironlaw.measure.lock import machine_lock
+
+    with machine_lock(say):
+        found = measure(threads=None, quick=quick, progress=say, targets=targets)
+    with clear_errors(folder):
+        cached.save(folder, found)
+    return found
+
+
+def tune(
+    workload: Any,
+    *,
+    objective: str = "latency",
+    max_drop: str | float = "1pt",
+    min_quality: float | None = None,
+    p99: str | float | None = None,
+    max_size: str | int | None = None,
+    max_memory: str | int | None = None,
+    cores: int | None = None,
+    target: str | None = None,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    time_limit: str | float = "10min",
+    trial_limit: str | float = "5min",
+    memory_limit: str | int | None = None,
+    data: str | Path | None = None,
+    home: str | Path | None = None,
+    fresh: bool = False,
+    talk: Talk | None = None,
+) -> Run:
+    """The loop on one workload; stores the run, packages its best point and writes its report.
+
+    Args:
+        workload: an :class:`ironlaw.Inference`, or a spec: ``file.py:name``, ``model.onnx``, ``demo:NAME``.
+        objective: latency, throughput, size or memory.
+        max_drop: quality that may be given: ``1pt`` is 0.01 of the metric, ``1%`` a hundredth of the baseline's.
+        min_quality: a floor under the metric itself (15 for an SQNR of 15 dB).
+        p99: latency limit at the 99th percentile; a run without a point that keeps it is not ``satisfied``.
+        max_size, max_memory: limits on what ships and on the peak resident memory.
+        cores: of the host it will run on; default: all that this process may use.
+        target: only points on this runtime may win.
+        include, exclude: names of levers.
+        time_limit: of the whole run; finished trials are kept, the same call goes on.
+        home: the store; default ``$IRONLAW_HOME`` or ``.ironlaw`` here.
+        fresh: measure anew what is stored.
+        talk: gets a line of progress.
+
+    Raises:
+        UserError: the input is wrong, or the store cannot be written.
+    """
+    goal = Goal(
+        objective=_objective(objective),
+        max_drop=quantities.budget(max_drop, "--max-drop"),
+        min_quality=min_quality,
+        p99_s=None if p99 is None else quantities.seconds(p99, "--p99"),
+        max_size_bytes=None if max_size is None else quantities.size_bytes(max_size, "--max-size"),
+        max_memory_bytes=None if max_memory is None else quantities.size_bytes(max_memory, "--max-memory"),
+        cores=cores,
+        target=target,
+    )
+    limits = Limits(
+        trial_s=quantities.seconds(trial_limit, "--trial-limit"),
+        memory_bytes=None if memory_limit is None else quantities.size_bytes(memory_limit, "--memory-limit"),
+    )
+    levers = _chosen(include, exclude)
+    if target is not None:
+        registry.target(target)
+    deadline = quantities.seconds(time_limit, "--time-limit")
+    say = talk or _silent
+    with opened(workload, goal, limits, know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+        loop = session.loop(levers, deadline, say)
+        loop.run()
+        run = record(session, loop, goal)
+        session.store.save_run(run, finished=True)
+        for subject in loop.subjects.values():
+            keep_score(session, loop, subject.key)
+    _ship(run, Path(home) if home else home_folder(), say)
+    return run
+
+
+def plan(workload: Any, **settings: Any) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
+    """What :func:`tune` would try, ranked, and what it refuses: nothing is applied."""
+    goal, limits = Goal(objective=_objective(settings.pop("objective", "latency"))), Limits()
+    levers = _chosen(settings.pop("include", ()), settings.pop("exclude", ()))
+    talk = settings.pop("talk", None) or _silent
+    with opened(workload, goal, limits, know_machine=machine, talk=talk, **settings) as session:
+        loop = session.loop(levers, 600.0, talk)
+        loop.measure_baseline()
+        ranked = loop.search.next_batch(len(loop.search.open))
+        assert loop.diagnosis is not None
+        return loop.diagnosis, ranked, loop.refusals()
+
+
+def diagnose(
+    workload: Any,
+    *,
+    data: str | Path | None = None,
+    home: str | Path | None = None,
+    cores: int | None = None,
+    fresh: bool = False,
+    talk: Talk | None = None,
+) -> Diagnosis:
+    """Where the time of the workload goes as it is: terms, operators, what would work and what is wasted."""
+    goal, say = Goal(cores=cores), talk or _silent
+    with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+        loop = session.loop({}, 600.0, say)
+        loop.measure_baseline()
+        assert loop.diagnosis is not None
+        return loop.diagnosis
+
+
+def report(run: Run | str, *, to: str | Path | None = None, home: str | Path | None = None) -> Path:
+    """Write the self-contained HTML of a run; returns where."""
+    from ironlaw.report.html import render
+
+    root = Path(home) if home else home_folder()
+    found = run if isinstance(run, Run) else load_run(run, home=root)
+    path = Path(to) if to else root / "runs" / found.id / "report.html"
+    write_atomically(path, render(found))
+    return path
+
+
+def load_run(run_id: str, *, home: Path | None = None) -> Run:
+    """A stored run by id, unique prefix or ``latest``."""
+    with Store(home or home_folder()) as store:
+        return store.run(run_id)
+
+
+def deploy(
+    run: Run | str, *, trial: str | None = None, to: str | Path | None = None, home: str | Path | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """Package the chosen point of a run (default: the best) and check it in a fresh process."""
+    from ironlaw.deploy.package import package
+
+    root = Path(home) if home else home_folder()
+    found = run if isinstance(run, Run) else load_run(run, home=root)
+    chosen = found.best_trial if trial is None else _trial_of(found, trial)
+    folder = Path(to) if to else root / "runs" / found.id / "artefact"
+    with clear_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        manifest = package(found, chosen, folder)
+    return folder, manifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two trials, paired: ``gain`` of B over A."""
+
+    before: Trial
+    after: Trial
+    regression: bool
+    reason: str
+
+
+def compare(
+    before: Any,
+    after: Any,
+    *,
+    data: str | Path | None = None,
+    max_drop: str | float = "1pt",
+    home: str | Path | None = None,
+    talk: Talk | None = None,
+) -> Comparison:
+    """B against A, both as workloads, on A's examples: paired in speed and quality.
+
+    A regression is B slower beyond the smallest claimable change, or a drop in quality not within the budget.
+    """
+    from ironlaw.comparing import paired_trials
+
+    goal = Goal(max_drop=quantities.budget(max_drop, "--max-drop"))
+    say = talk or _silent
+    with opened(before, goal, Limits(), know_machine=machine, data=data, home=home, fresh=False, talk=say) as session:
+        one, two = paired_trials(session, after, data, goal, say)
+    slower = two.gain is not None and two.gain.settled and two.gain.high < 1.0 / max(1.0, two.gain.floor)
+    if two.outcome.failed or two.outcome in (Outcome.OVER_BUDGET, Outcome.NOT_FINITE):
+        return Comparison(before=one, after=two, regression=True, reason=two.reason)
+    return Comparison(before=one, after=two, regression=slower, reason="slower" if slower else two.reason)
+
+
+def _ship(run: Run, root: Path, talk: Talk) -> None:
+    """Package the best point and write the report; a run is kept even when its package fails."""
+    talk("package the best point and check it in a fresh process")
+    deploy(run, home=root)
+    report(run, home=root)
+
+
+def _trial_of(run: Run, prefix: str) -> Trial:
+    found = [t for t in (run.baseline, *run.trials) if t.id.startswith(prefix)]
+    if len(found) != 1:
+        raise UserError(
+            f"trial {prefix!r}", "is not one of this run's" if not found else "is ambiguous", "See the report's table."
+        )
+    return found[0]
+
+
+def _chosen(include: Iterable[str], exclude: Iterable[str]) -> dict[str, Lever]:
+    known = registry.levers()
+    wanted, unwanted = set(include), set(exclude)
+    if unknown := (wanted | unwanted) - set(known):
+        raise UserError(f"lever {', '.join(sorted(unknown))}", "is not known", f"Use: {', '.join(known)}.")
+    return {n: lever for n, lever in known.items() if (not wanted or n in wanted) and n not in unwanted}
+
+
+def _objective(name: str) -> Objective:
+    supported = [Objective.LATENCY, Objective.THROUGHPUT, Objective.SIZE, Objective.MEMORY]
+    if name not in [str(o) for o in supported]:
+        raise UserError(f"--objective {name}", "is not supported", f"Use: {', '.join(supported)}.")
+    return Objective(name)
+
+
+def _silent(_: str) -> None:
+    return
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def stored_machine(home: Path | None = None) -> Machine:
+    """The ceilings that are stored for this environment. Raises UserError (exit 4) when there are none."""
+    from ironlaw.machine import cached
+    from ironlaw.machine.environment import environment
+
+    known = cached.load((home or home_folder()) / "machines", environment().identity.digest)
+    if known is None:
+        raise UserError("machine", "was not measured in this environment", "Run `ironlaw machine` first.", exit_code=4)
+    return known
+
+
+def data_of(found: Any) -> Any:
+    """A record as JSON data."""
+    return to_data(found)
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """The public JSON of a run (``ironlaw.run/1``)."""
+    from ironlaw.report.data import run_data
+
+    return run_data(run)
+
+
+def plan_data(diagnosis: Diagnosis, plans: list[Plan], refusals: tuple[Refusal, ...]) -> dict[str, Any]:
+    """The JSON of ``tune --plan-only``."""
+    return {
+        "schema": "ironlaw.plan/1",
+        "diagnosis": to_data(diagnosis),
+        "plans": [{"label": p.label, "predicted": to_data(p.predicted), "cost_s": p.cost_s} for p in plans],
+        "refused": to_data(refusals),
+    }
+
+
+def where_text(run: Run) -> str:
+    """Where the files of a run lie and how to run its best point."""
+    folder = home_folder() / "runs" / run.id
+    artefact = run.best_trial.artefact
+    lines = [f"report    {folder / 'report.html'}", f"artefact  {folder / 'artefact'}"]
+    return "\n".join(lines + [f"    {line}" for line in (artefact.snippet.splitlines() if artefact else [])])
+
+
+def comparison_data(found: Comparison) -> dict[str, Any]:
+    return {"schema": "ironlaw.comparison/1", **to_data(found)}
+
+
+def comparison_text(found: Comparison) -> str:
+    gain, quality = found.after.gain, found.after.quality
+    speed = f"{gain.median:.3f}x [{gain.low:.3f}, {gain.high:.3f}] of A's speed" if gain else "not measured"
+    said = f"; {quality.metric} {quality.value:.4g} against {quality.baseline:.4g}" if quality else ""
+    return f"B: {speed}{said}\n{'REGRESSION: ' if found.regression else ''}{found.reason}"
+
+
+__all__ = [
+    "Comparison", "Talk", "compare", "comparison_data", "comparison_text", "compute_law", "data_of", "deploy",
+    "diagnose", "law_catalogue", "lever_catalogue", "list_runs", "load_run", "machine", "plan", "plan_data",
+    "prediction_scores", "prune", "report", "run_json", "stored_machine", "tune", "where_text",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""From what the bench found to trials with verdicts, for one goal."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from dataclasses import dataclass
+
+from ironlaw import metrics
+from ironlaw.bench import Bench, Subject
+from ironlaw.measure.paired import Launch
+from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain
+from ironlaw.records import Change, Gain, Goal, Measurement, Objective, Outcome, Quality, Trial
+from ironlaw.verify.outcome import verdict
+from ironlaw.verify.quality import judge, judge_scalar
+
+TIMED = (Objective.LATENCY, Objective.THROUGHPUT)
+SCREEN_LAUNCHES = 2
+"""A trial with fewer launches was only screened: its outcome says so unless it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """Verdicts on subjects of one bench under one goal."""
+
+    bench: Bench
+    goal: Goal
+
+    @property
+    def floor(self) -> float:
+        """The smallest gain that may be claimed here and now."""
+        return floor_of(self.bench.self_launches, self.goal.objective)
+
+    def screened(self, subject: Subject) -> float | None:
+        """The gain as seen so far, for ranking only; None when nothing was measured."""
+        if subject.failure is not None or not subject.launches:
+            return None
+        if self.goal.objective not in TIMED:
+            return self._gain(subject, self._measured(subject)).median
+        ratios = [self._ratios(launch) for launch in subject.launches]
+        return math.exp(statistics.mean(statistics.median(group) for group in ratios))
+
+    def worth_scoring(self, gain: float) -> bool:
+        """Quality is evaluated only for what is better."""
+        return gain > 1.0
+
+    def trial(self, subject: Subject) -> Trial:
+        """The record of a subject with its verdict."""
+        plan = subject.plan
+        trial = Trial(
+            id=subject.key,
+            changes=subject.candidate.changes if subject.candidate else _planned(subject),
+            execution=subject.candidate.execution if subject.candidate else self.bench.base.execution,
+            outcome=Outcome.SCREENED_OUT,
+            reason="not measured",
+            predicted=plan.predicted if plan.steps else None,
+            artefact=subject.artefact,
+            certificate=subject.certificate,
+            spent_s=subject.spent_s,
+            reused=bool(plan.steps) and not subject.worked,
+        )
+        if subject.failure is not None:
+            return dataclasses.replace(trial, outcome=subject.failure.outcome, reason=subject.failure.reason)
+        if not subject.launches:
+            return trial
+        measured = self._measured(subject)
+        gain = self._gain(subject, measured)
+        quality = self._quality(subject)
+        outcome, reason = verdict(
+            self.goal, trial.execution.target, trial.changes, gain, measured, quality, subject.certificate
+        )
+        timed = self.goal.objective in TIMED
+        if timed and outcome == Outcome.UNSETTLED and len(subject.launches) <= SCREEN_LAUNCHES:
+            outcome, reason = Outcome.SCREENED_OUT, f"about {gain.median:.2f}x in a short measurement"
+        return dataclasses.replace(trial, outcome=outcome, reason=reason, measured=measured, gain=gain, quality=quality)
+
+    def baseline(self) -> Trial:
+        """The record of the baseline; it is its own reference."""
+        subject = self.bench.baseline
+        measured = self._measured(subject)
+        quality = self._quality(subject)
+        trial = self.trial(dataclasses.replace(subject, launches=[]))
+        one = Gain(median=1.0, low=1.0, high=1.0, floor=self.floor, settled=True, launches=len(subject.launches))
+        return dataclasses.replace(
+            trial, outcome=Outcome.NOT_BETTER, reason="the baseline", measured=measured, gain=one, quality=quality
+        )
+
+    def _measured(self, subject: Subject) -> Measurement:
+        assert subject.artefact is not None
+        return measurement(subject.launches, subject.artefact)
+
+    def _gain(self, subject: Subject, measured: Measurement) -> Gain:
+        if self.goal.objective in TIMED:
+            return paired_gain(subject.launches, self.goal.objective, floor=self.floor)
+        before = self._measured(self.bench.baseline)
+        if self.goal.objective == Objective.SIZE:
+            return fixed_gain(before.size_bytes, measured.size_bytes)
+        return fixed_gain(before.peak_memory_bytes, measured.peak_memory_bytes)
+
+    def _quality(self, subject: Subject) -> Quality | None:
+        ours, theirs = subject.scores, self.bench.baseline.scores
+        if ours is None or theirs is None:
+            return None
+        if isinstance(ours, metrics.Scores) and isinstance(theirs, metrics.Scores):
+            return judge(theirs, ours, self.goal)
+        assert isinstance(ours, metrics.Scalar)
+        assert isinstance(theirs, metrics.Scalar)
+        differing, examples = self.bench.disagreements(subject) or (None, None)
+        return judge_scalar(theirs, ours.value, self.goal, differing, examples)
+
+    def _ratios(self, launch: Launch) -> list[float]:
+        return launch.throughput_ratios if self.goal.objective == Objective.THROUGHPUT else launch.latency_ratios
+
+
+def _planned(subject: Subject) -> tuple[Change, ...]:
+    return tuple(
+        Change(lever=step.lever, version=step.version, settings=step.settings, claims=()) for step in subject.plan.steps
+    )

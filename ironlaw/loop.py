@@ -1,0 +1,176 @@
+"""The loop, in order: machine -> measure -> diagnose -> plan -> apply -> verify -> (repeat) -> frontier.
+
+Deploying the chosen point is :mod:`ironlaw.deploy`. The loop holds no knowledge of levers or runtimes: the bench
+finds facts, the space and the search say what to try, the judge says what it means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ironlaw import account
+from ironlaw.bench import Bench, Subject
+from ironlaw.diagnose import diagnose, merge
+from ironlaw.judging import Judge
+from ironlaw.measure.paired import FULL, SHORT
+from ironlaw.measure.process import WorkerFailure
+from ironlaw.measure.summary import measurement
+from ironlaw.plan.search import Search
+from ironlaw.plan.space import Plan, Point, Space, baseline_point
+from ironlaw.records import Diagnosis, Interval, Machine, Outcome, Refusal, Trial
+
+BASELINE_LAUNCHES = 3
+VERDICT_LAUNCHES = 5
+TOGETHER = 3
+"""Candidates in one short round."""
+FINALISTS = 4
+REACH = 0.9
+"""A screened point goes on when it might be within this ratio of the best one."""
+RESERVED_SHARE = 0.35
+"""Of the time limit, kept for full measurements of the finalists."""
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """One run; ``talk`` gets lines for people. Ends by the time limit or when nothing left can win."""
+
+    bench: Bench
+    space: Space
+    judge: Judge
+    machine: Machine
+    time_limit_s: float
+    talk: Callable[[str], None]
+    started: float = field(default_factory=time.monotonic)
+    subjects: dict[str, Subject] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    search: Search = field(default_factory=Search)
+    ended_because: str = ""
+    diagnosis: Diagnosis | None = None
+    expanded: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """All steps up to the finalists' verdicts; the records are then made by :mod:`ironlaw.account`."""
+        self.measure_baseline()
+        self.explore()
+        self.settle()
+
+    def measure_baseline(self) -> None:
+        """Measure the baseline against itself, then diagnose it and open the first plans."""
+        self.talk("baseline: build, evaluate, measure against itself")
+        self.bench.start()
+        while len(self.bench.self_launches) < BASELINE_LAUNCHES:
+            self.bench.measure([], FULL)
+        baseline = self.bench.baseline
+        self.diagnosis = self.examine(baseline)
+        assert baseline.candidate is not None
+        self.talk(account.diagnosis_line(self.diagnosis))
+        self._open(baseline_point(baseline.candidate, self.diagnosis))
+
+    def explore(self) -> None:
+        """Try plans in order of expected gain a second, short measurements first; extend what is good."""
+        while batch := self.search.next_batch(TOGETHER):
+            if self.left_s < RESERVED_SHARE * self.time_limit_s:
+                self.search.add(batch)
+                self.ended_because = "the time limit"
+                return
+            subjects = [self._built(plan) for plan in batch]
+            fresh = [s for s in subjects if not s.launches and s.failure is None]
+            if fresh:
+                self.bench.measure(fresh, SHORT)
+            for subject in subjects:
+                self._learn(subject)
+            self._extend_best()
+        self.ended_because = "nothing left that can beat the best by the upper end of its prediction"
+
+    def settle(self) -> None:
+        """Full measurements for the points that may be best, most for the closest race."""
+        for launches, size in ((VERDICT_LAUNCHES - 2, FINALISTS), (VERDICT_LAUNCHES, FINALISTS - 1)):
+            finalists = self._leading(size)
+            if finalists:
+                self.talk("verify: " + "; ".join(s.plan.label for s in finalists))
+            while short := [s for s in finalists if len(s.launches) < launches and s.failure is None]:
+                if self.left_s < 0 and all(len(s.launches) >= 2 for s in short):
+                    self.ended_because = "the time limit"
+                    return
+                self.bench.measure(short, FULL)
+
+    def examine(self, subject: Subject) -> Diagnosis:
+        """Terms of the time of one measured subject: counted, profiled, diagnosed."""
+        assert subject.candidate is not None
+        assert subject.artefact is not None
+        last = max((cache.size_bytes for cache in self.machine.caches), default=None)
+        ledger = self.bench.ledger(subject.candidate, last)
+        try:
+            operators = self.bench.profile(subject)
+        except WorkerFailure as failure:
+            self.talk(f"no operator times for {subject.plan.label}: {failure.reason}")
+            operators = ()
+        measured = measurement(subject.launches, subject.artefact)
+        return diagnose(merge(ledger, operators), measured, self.machine, subject.artefact.execution)
+
+    @property
+    def left_s(self) -> float:
+        return self.time_limit_s - (time.monotonic() - self.started)
+
+    def trials(self) -> list[Trial]:
+        return [self.judge.trial(subject) for subject in self.subjects.values()]
+
+    def refusals(self) -> tuple[Refusal, ...]:
+        return tuple(Refusal(lever=lever, reason=reason) for lever, reason in self.refused.items())
+
+    # ------------------------------------------------------------ details
+
+    def _built(self, plan: Plan) -> Subject:
+        subject = self.bench.subject(plan)
+        self.subjects[subject.key] = subject
+        predicted = plan.predicted.speedup
+        self.talk(f"try {plan.label}: predicted {predicted.value:.2f}x [{predicted.low:.2f}, {predicted.high:.2f}]")
+        self.bench.build(subject)
+        return subject
+
+    def _learn(self, subject: Subject) -> None:
+        """Score what is faster, and tell the search."""
+        gain = self.judge.screened(subject)
+        if gain is not None and self.judge.worth_scoring(gain):
+            self.bench.score(subject)
+        trial = self.judge.trial(subject)
+        within = trial.quality is not None and trial.quality.within and trial.outcome not in _USELESS
+        self.search.observe(subject.plan, gain, within_budget=within)
+        self.talk(account.trial_line(trial, gain))
+
+    def _extend_best(self) -> None:
+        """Open plans from the points that lead and were not extended yet."""
+        for subject in self._leading(2):
+            gain = self.judge.screened(subject)
+            if subject.key in self.expanded or gain is None or subject.candidate is None:
+                continue
+            self.expanded.add(subject.key)
+            self.talk(f"go on from {subject.plan.label}")
+            known = Interval(low=gain / 1.05, value=gain, high=gain * 1.05)
+            point = Point(
+                candidate=subject.candidate, steps=subject.plan.steps, diagnosis=self.examine(subject), gain=known
+            )
+            self._open(point)
+
+    def _open(self, point: Point) -> None:
+        plans, refusals = self.space.extend(point)
+        self.search.add(plans)
+        for refusal in refusals:
+            where = "" if not point.steps else f" (after {' + '.join(str(s) for s in point.steps)})"
+            self.refused.setdefault(refusal.lever, refusal.reason + where)
+
+    def _leading(self, size: int) -> list[Subject]:
+        """The points within the budget that are, or may be, the best; at most ``size``."""
+        ranked = []
+        for subject in self.subjects.values():
+            gain = self.judge.screened(subject)
+            trial = self.judge.trial(subject)
+            if gain and gain > 1.0 and trial.quality and trial.quality.within and trial.outcome not in _USELESS:
+                ranked.append((gain, subject))
+        ranked.sort(key=lambda pair: -pair[0])
+        return [subject for gain, subject in ranked[:size] if gain >= REACH * ranked[0][0]]
+
+
+_USELESS = frozenset({Outcome.NO_OP, Outcome.FALLBACK, Outcome.CONSTRAINT, Outcome.OVER_BUDGET})

@@ -1,0 +1,84 @@
+"""From launches to the records that are stored and shown: measurement, gain, floor."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ironlaw.measure.paired import FOREIGN_LIMIT, Launch
+from ironlaw.measure.statistics import claim_floor, gain_of, percentiles
+from ironlaw.records import Artefact, Energy, Gain, Measurement, Objective
+
+QUIET_SHARE = 0.5
+"""At least this share of the pairs must be free of foreign load, else there is no verdict."""
+
+
+def measurement(launches: Sequence[Launch], artefact: Artefact, energy: Energy | None = None) -> Measurement:
+    """What the launches of one artefact show together."""
+    calls = sum(launch.calls for launch in launches)
+    wall_s = sum(launch.wall_s for launch in launches)
+    user_s = sum(launch.user_s for launch in launches)
+    system_s = sum(launch.system_s for launch in launches)
+    foreign = [f for launch in launches for f in launch.foreign]
+    return Measurement(
+        latency_s=percentiles([s for launch in launches for s in launch.latencies_s]),
+        throughput_per_s=calls * artefact.execution.batch / wall_s,
+        batch=artefact.execution.batch,
+        launches=len(launches),
+        blocks=len(foreign),
+        peak_memory_bytes=max(launch.peak_memory_bytes for launch in launches),
+        size_bytes=artefact.size_bytes,
+        load_s=statistics.median(launch.load_s for launch in launches),
+        prepare_s=statistics.median(launch.first_s for launch in launches),
+        warmup_calls=max(launch.warmup_calls for launch in launches),
+        warm=all(launch.warm for launch in launches),
+        faults_per_call=sum(launch.faults for launch in launches) / calls,
+        system_s_per_call=system_s / calls,
+        cpu_s_per_call=(user_s + system_s) / calls,
+        threads_effective=(user_s + system_s) / wall_s,
+        foreign_cpu=statistics.median(foreign),
+        energy_j=energy or Energy(value=None, source="unknown"),
+    )
+
+
+def paired_gain(launches: Sequence[Launch], objective: Objective, *, floor: float) -> Gain:
+    """The paired gain in time (latency or throughput) of a candidate over the baseline."""
+    quiet = [q for launch in launches for q in launch.quiet]
+    settled = sum(quiet) >= QUIET_SHARE * len(quiet)
+    groups = [_chosen(launch, objective, only_quiet=settled) for launch in launches]
+    return gain_of([group for group in groups if group], floor=floor, settled=settled)
+
+
+def floor_of(launches: Sequence[Launch], objective: Objective) -> float:
+    """The smallest gain that may be claimed, from A against A."""
+    return claim_floor([_chosen(launch, objective, only_quiet=True) or _all(launch, objective) for launch in launches])
+
+
+def fixed_gain(before: float, after: float) -> Gain:
+    """The gain in a quantity that does not vary between launches, such as size on disk."""
+    ratio = before / after
+    return Gain(median=ratio, low=ratio, high=ratio, floor=1.0, settled=True, launches=1)
+
+
+def launch_data(launch: Launch) -> dict[str, Any]:
+    return dataclasses.asdict(launch)
+
+
+def launch_from(data: dict[str, Any]) -> Launch:
+    return Launch(**data)
+
+
+def _chosen(launch: Launch, objective: Objective, *, only_quiet: bool) -> list[float]:
+    ratios = _all(launch, objective)
+    if not only_quiet:
+        return ratios
+    return [ratio for ratio, quiet in zip(ratios, launch.quiet, strict=True) if quiet]
+
+
+def _all(launch: Launch, objective: Objective) -> list[float]:
+    return launch.throughput_ratios if objective == Objective.THROUGHPUT else launch.latency_ratios
+
+
+__all__ = ["FOREIGN_LIMIT", "fixed_gain", "floor_of", "launch_data", "launch_from", "measurement", "paired_gain"]

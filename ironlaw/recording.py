@@ -1,0 +1,80 @@
+"""The run as a record: verdicts, frontier, best point, account."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+from ironlaw import account
+from ironlaw.laws.pareto import front
+from ironlaw.loop import Loop
+from ironlaw.machine.environment import environment
+from ironlaw.records import Goal, Outcome, Run, Trial, digest_of
+from ironlaw.session import Session
+from ironlaw.verify.outcome import limits_broken
+
+
+def record(session: Session, loop: Loop, goal: Goal) -> Run:
+    """The run as a record: verdicts, frontier, best, account."""
+    judge = loop.judge
+    baseline, trials = judge.baseline(), loop.trials()
+    proven = [t for t in trials if t.outcome == Outcome.IMPROVED]
+    assert baseline.measured is not None
+    keeps = not limits_broken(goal, baseline.measured) and goal.target in (None, baseline.execution.target)
+    keeps = keeps and (baseline.quality is None or baseline.quality.within)
+    best = max(proven, key=lambda t: t.gain.median if t.gain else 0.0, default=baseline)
+    satisfied = best is not baseline or keeps
+    usable = [baseline, *(t for t in trials if t.measured and t.quality and not t.outcome.failed)]
+    frontier = tuple(usable[i].id for i in front([_coordinates(t) for t in usable]))
+    assert loop.diagnosis is not None
+    leader = next((s for s in loop.subjects.values() if s.key == best.id), None)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    run = Run(
+        id=digest_of(
+            (session.snapshot.digest, goal, session.machine.environment.identity.digest, sorted(loop.space.levers))
+        )[:12],
+        created=now,
+        name=session.snapshot.name,
+        goal=goal,
+        environment=environment(),
+        machine=session.machine,
+        baseline=baseline,
+        diagnosis=loop.diagnosis,
+        trials=tuple(sorted(trials, key=lambda t: -(t.gain.median if t.gain else 0.0))),
+        frontier=frontier,
+        best=best.id,
+        refused=loop.refusals(),
+        account=(),
+        floor=judge.floor,
+        satisfied=satisfied,
+        best_diagnosis=loop.examine(leader) if leader is not None else None,
+        spent_s=loop.time_limit_s - loop.left_s,
+    )
+    dropped = [f"{plan.label} ({why})" for plan, why in loop.search.dropped]
+    return dataclasses.replace(run, account=account.words_of(run, loop.ended_because, dropped))
+
+
+def _coordinates(trial: Trial) -> tuple[float, ...]:
+    """All to be minimised: time relative to the baseline, drop, size, memory."""
+    assert trial.measured is not None
+    assert trial.quality is not None
+    gain = trial.gain.median if trial.gain else 1.0
+    drop = trial.quality.drop or 0.0
+    return (1.0 / gain, max(0.0, drop), float(trial.measured.size_bytes), float(trial.measured.peak_memory_bytes))
+
+
+def keep_score(session: Session, loop: Loop, key: str) -> None:
+    """Store the prediction of one trial beside what was measured."""
+    subject = loop.subjects[key]
+    measured = loop.judge.screened(subject)
+    if measured is None or subject.candidate is None or not subject.plan.steps:
+        return
+    predicted = subject.plan.predicted.speedup
+    session.store.score_prediction(
+        key,
+        subject.plan.steps[-1].lever,
+        str(session.snapshot.kind),
+        subject.candidate.execution.target,
+        (predicted.low, predicted.value, predicted.high),
+        measured,
+    )
