@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ironlaw.records import UserError
+
+T = TypeVar("T")
 
 KINDS = ("cpu", "gpu", "tpu", "mcu", "link")
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int16", "int8", "int4")
@@ -106,11 +108,12 @@ def link(name: str) -> PublishedLink:
     return _named(name, links(), "link")
 
 
-def _named(name: str, known: Mapping[str, Any], what: str) -> Any:
+def _named(name: str, known: Mapping[str, T], what: str) -> T:
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]}? " if near else ""
+    asked = name.lower()
+    near = [each for each in known if asked and asked in each] or difflib.get_close_matches(asked, known, n=1)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise UserError(f"{what} {name!r}", "is not in the catalogue", f"{hint}Use one of: {', '.join(known)}.")
 
 
