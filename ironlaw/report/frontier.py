@@ -16,6 +16,7 @@ from ironlaw.records import Run, Trial
 from ironlaw.report import marks, svg, units, words
 
 LANE = 74.0
+BUDGET_LABEL = 80.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,9 +58,13 @@ def metrics(run: Run) -> tuple[Metric, ...]:
 
     return (
         Metric(name="quality", title="quality drop, left is better", value=quality, label=label),
-        Metric(name="size", title="size on disk, left is better", value=size, label=units.size),
-        Metric(name="memory", title="peak memory, left is better", value=memory, label=units.size),
+        Metric(name="size", title="size on disk, left is better", value=size, label=_size_tick),
+        Metric(name="memory", title="peak memory, left is better", value=memory, label=_size_tick),
     )
+
+
+def _size_tick(value: float) -> str:
+    return units.scaled(value, "B", tidy=True)
 
 
 def spots(run: Run, metric: Metric) -> list[Spot]:
@@ -98,7 +103,7 @@ def draw(run: Run, metric: Metric, size: svg.Size) -> Markup:
         svg.axes(
             box,
             svg.Axis(scale=x, title=metric.title, label=metric.label, count=count),
-            svg.Axis(scale=y, title=title, label=units.ratio, count=6),
+            svg.Axis(scale=y, title=title, label=lambda v: f"{units.tick(v)}×", count=6),
         ),
         _references(run, metric, box, x, y),
     ]
@@ -141,16 +146,9 @@ def _references(run: Run, metric: Metric, box: svg.Box, x: svg.Scale, y: svg.Sca
     if metric.name == "quality":
         at = x(run.goal.max_drop.amount)
         parts.append(svg.line(at, box.top, at, box.bottom, "budget"))
-        fits = at + 80 < box.right
-        parts.append(
-            svg.text(
-                at + (6 if fits else -6),
-                box.top + 12,
-                f"budget {run.goal.max_drop}",
-                "note",
-                "start" if fits else "end",
-            )
-        )
+        fits = at + BUDGET_LABEL < box.right
+        label, anchor = f"budget {run.goal.max_drop}", "start" if fits else "end"
+        parts.append(svg.text(at + (6 if fits else -6), box.bottom - 8, label, "note", anchor))
     return svg.group(*parts)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,8 +18,10 @@ from importlib import resources
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from ironlaw.records import Run
+from ironlaw.records import Objective, Run
 from ironlaw.report import data, frontier, marks, predictions, roofline, svg, tables, terms, units, words
+
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:ns|µs|ms|s|min|h|pt|[kMGT]?B|[kMGT]?FLOP)\b)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +40,6 @@ class Tile:
     name: str
     before: str
     after: str
-    quiet: str = ""
 
 
 def render(run: Run) -> str:
@@ -72,24 +74,37 @@ def render(run: Run) -> str:
         artefact=run.best_trial.artefact,
         artefact_facts=tables.artefact(run.best_trial.artefact) if run.best_trial.artefact else [],
         ratio=units.ratio,
+        machine_notes=run.machine.notes,
     )
     return text.encode("utf-8", "replace").decode()
 
 
 def tiles(run: Run) -> list[Tile]:
-    """Latency, throughput, size and memory of the baseline and of the best point."""
+    """The speed that was asked for, quality, size and memory, of the baseline and of the best point."""
     before, after = run.baseline.measured, run.best_trial.measured
     if before is None:
         return []
     now = after or before
     same = run.best == run.baseline.id
+    speed = (
+        ("Throughput", _per_second(before.throughput_per_s), _per_second(now.throughput_per_s))
+        if run.goal.objective is Objective.THROUGHPUT
+        else ("Latency p50", units.seconds(before.latency_s.p50), units.seconds(now.latency_s.p50))
+    )
     pairs = (
-        ("Latency p50", units.seconds(before.latency_s.p50), units.seconds(now.latency_s.p50)),
-        ("Throughput", _per_second(before.throughput_per_s), _per_second(now.throughput_per_s)),
+        speed,
+        *_quality_tile(run),
         ("Size on disk", units.size(before.size_bytes), units.size(now.size_bytes)),
         ("Peak memory", units.size(before.peak_memory_bytes), units.size(now.peak_memory_bytes)),
     )
     return [Tile(name=name, before="" if same else old, after=new) for name, old, new in pairs]
+
+
+def _quality_tile(run: Run) -> tuple[tuple[str, str, str], ...]:
+    found = run.best_trial.quality
+    if found is None:
+        return (("Quality", units.UNKNOWN, "not evaluated"),)
+    return ((found.metric, units.metric(found.baseline), units.metric(found.value)),)
 
 
 def _per_second(value: float) -> str:
@@ -117,6 +132,7 @@ class Roofline:
     """One roofline with its table; ``missing`` says why there is no drawing."""
 
     view: View
+    target: str
     missing: str
     operators: list[list[str]]
     others: str
@@ -131,7 +147,7 @@ def _rooflines(run: Run) -> list[Roofline]:
             drawn = _both(lambda size, d=diagnosis: roofline.draw(run.machine, d, size))
         view = View(name=name, label=f"{name.capitalize()}: {diagnosis.target}", drawings=drawn)
         operators, others = tables.operator_rows(run.machine, diagnosis)
-        found.append(Roofline(view=view, missing=missing, operators=operators, others=others))
+        found.append(Roofline(view=view, target=diagnosis.target, missing=missing, operators=operators, others=others))
     return found
 
 
@@ -144,6 +160,16 @@ def _payload(run: Run) -> Markup:
     text = json.dumps(data.run_data(run), allow_nan=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Markup(text)  # noqa: S704 no character that HTML reads is left
+
+
+def tight(text: str) -> str:
+    """Numbers held together with their units; a browser's search still finds them with a plain space."""
+    return _UNIT.sub("\u00a0", text)
+
+
+def breakable(text: str) -> Markup:
+    """A name that may be broken after its underscores."""
+    return Markup("_<wbr>").join(text.split("_"))
 
 
 def _policy(style: str, script: str) -> str:
@@ -166,4 +192,5 @@ def _file(name: str) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(tight=tight, breakable=breakable)
     return environment.from_string(_file("page.html"))

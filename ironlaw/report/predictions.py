@@ -57,6 +57,10 @@ def score(run: Run) -> str:
     )
 
 
+def _times(value: float) -> str:
+    return f"{units.tick(value)}×"
+
+
 def draw(run: Run, size: svg.Size) -> Markup:
     """The chart at one size; both axes have the same scale."""
     found = pairs(run)
@@ -67,8 +71,8 @@ def draw(run: Run, size: svg.Size) -> Markup:
     parts = [
         svg.axes(
             box,
-            svg.Axis(scale=x, title="predicted gain", label=units.ratio, count=4 if size.narrow else 7),
-            svg.Axis(scale=y, title="measured gain", label=units.ratio, count=6),
+            svg.Axis(scale=x, title="predicted gain", label=_times, count=4 if size.narrow else 7),
+            svg.Axis(scale=y, title="measured gain", label=_times, count=6),
         ),
         svg.line(box.left, box.bottom, box.right, box.top, "identity"),
     ]

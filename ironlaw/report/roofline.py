@@ -83,43 +83,57 @@ def empty(machine: Machine, diagnosis: Diagnosis) -> str:
 def draw(machine: Machine, diagnosis: Diagnosis, size: svg.Size) -> Markup:
     """The chart at one size. Call it only when ``empty`` says nothing."""
     peaks, widths = ceilings(machine, diagnosis.threads)
-    found = dots(diagnosis)
     box = svg.Box.inside(size, left=66 if not size.narrow else 58)
-    ridges = [p.value / w.value for p in peaks for w in widths]
+    found = dots(diagnosis)
+    top = max(p.value for p in peaks)
+    lowest = min([top / 100, *(max(d.rate, top / 10**DECADES) for d in found)])
+    inside = [p for p in peaks if p.value >= lowest]
+    ridges = [p.value / w.value for p in inside for w in widths]
     ends = [v for d in found for v in (d.low, d.high) if math.isfinite(v)]
     x = svg.logarithmic([*ends, *ridges, 1.0], box.left, box.right, pad=2.0)
-    top = max(p.value for p in peaks)
-    rates = [max(d.rate, top / 10**DECADES) for d in found]
-    y = svg.logarithmic([*rates, *(p.value for p in peaks), top / 100], box.bottom, box.top, pad=1.7)
+    y = svg.logarithmic([lowest, top], box.bottom, box.top, pad=1.7)
     parts = [
         svg.axes(
             box,
-            svg.Axis(scale=x, title="intensity, FLOP/B", label=units.number, count=4 if size.narrow else 8),
-            svg.Axis(scale=y, title="FLOP/s", label=lambda v: units.scaled(v, ""), count=7),
+            svg.Axis(scale=x, title="intensity, FLOP/B", label=units.tick, count=4 if size.narrow else 8),
+            svg.Axis(scale=y, title="FLOP/s", label=lambda v: units.scaled(v, "", tidy=True), count=7),
         ),
-        _roofs(peaks, widths, x, y, box),
+        _roofs(inside, widths, x, y, box),
     ]
     longest = max((d.time_s for d in found), default=1.0)
     parts += [_dot(d, diagnosis, x, y, longest) for d in reversed(found)]
     labels = svg.Labels(box, [(x(d.middle), y(d.rate)) for d in found[:12]])
     parts.append(svg.group(*(labels.place(x(d.middle), y(d.rate), str(d.number)) for d in found[:5]), class_="labels"))
+    parts.append(_names(inside, [p for p in peaks if p.value < lowest], y, box))
     return svg.chart(size, f"Roofline of {diagnosis.target} at {diagnosis.threads} threads", *parts)
 
 
 def _roofs(peaks: list[Ceiling], widths: list[Ceiling], x: svg.Scale, y: svg.Scale, box: svg.Box) -> Markup:
     parts = []
     fastest = max(w.value for w in widths)
-    taken = -math.inf
     for peak in peaks:
         at = y(peak.value)
-        start = x(peak.value / fastest)
-        parts.append(svg.line(start, at, box.right, at, _class(peak)))
-        label = f"{peak.dtype or 'peak'} {units.scaled(peak.value, 'FLOP/s')}{'' if peak.valid else ', not settled'}"
-        below = max(at - 5, taken + 13)
-        parts.append(svg.text(box.right - 4, below, label, "note", "end"))
-        taken = below
+        parts.append(svg.line(x(peak.value / fastest), at, box.right, at, _class(peak)))
     parts += [_slope(width, peaks[0].value, x, y, box) for width in widths]
     return svg.group(*parts, class_="roofs")
+
+
+def _names(peaks: list[Ceiling], below: list[Ceiling], y: svg.Scale, box: svg.Box) -> Markup:
+    """Names of the arithmetic ceilings, above all dots and apart from each other."""
+    parts = []
+    taken = -math.inf
+    for peak in peaks:
+        taken = max(y(peak.value) - 5, taken + 13)
+        parts.append(svg.text(box.right - 4, taken, _name(peak), "note", "end"))
+    if below:
+        names = ", ".join(_name(p) for p in below)
+        parts.append(svg.text(box.right - 4, box.bottom - 8, f"below: {names}", "note", "end"))
+    return svg.group(*parts)
+
+
+def _name(peak: Ceiling) -> str:
+    settled = "" if peak.valid else ", not settled"
+    return f"{peak.dtype or 'peak'} {units.scaled(peak.value, 'FLOP/s')}{settled}"
 
 
 def _slope(width: Ceiling, peak: float, x: svg.Scale, y: svg.Scale, box: svg.Box) -> Markup:

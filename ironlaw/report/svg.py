@@ -16,8 +16,8 @@ from typing import Protocol
 from markupsafe import Markup, escape
 
 Child = str | Markup
-CHARACTER = 6.6
-"""Mean width of a character of a chart label, in user units."""
+CHARACTER, BOLD = 6.6, 7.9
+"""Width that a character of a chart label may take, in user units."""
 
 
 def element(name: str, *children: Child, **attributes: str | float | None) -> Markup:

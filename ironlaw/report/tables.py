@@ -50,6 +50,7 @@ class TrialRow:
     quality: Cell
     size: Cell
     memory: Cell
+    short: str
     why: str
     next_step: str
     details: list[tuple[str, Facts]]
@@ -69,15 +70,10 @@ def trial_rows(run: Run) -> list[TrialRow]:
 
 
 def _trial(run: Run, number: int, trial: Trial) -> TrialRow:
-    quality = trial.quality
     ratio = marks.gain_of(run, trial)
     gain = Cell(text=units.ratio(ratio), key=ratio)
     if trial.gain:
         gain = Cell(text=units.ratio(ratio), key=ratio, quiet=units.ratio_range(trial.gain.low, trial.gain.high))
-    cell = Cell(text="not evaluated", key=None)
-    if quality:
-        drop = units.quality_drop(quality, relative=run.goal.max_drop.relative)
-        cell = Cell(text=units.metric(quality.value), key=quality.drop, quiet=drop)
     latency, size, memory = _amounts(trial.measured)
     return TrialRow(
         number=number,
@@ -88,13 +84,24 @@ def _trial(run: Run, number: int, trial: Trial) -> TrialRow:
         reused=trial.reused,
         gain=gain,
         latency=latency,
-        quality=cell,
+        quality=_quality(run, trial),
         size=size,
         memory=memory,
+        short="" if trial.outcome is Outcome.IMPROVED or not number else trial.reason or trial.outcome.cause,
         why=trial.reason or trial.outcome.cause,
         next_step=trial.outcome.next_step if number else "",
         details=_details(run, trial),
     )
+
+
+def _quality(run: Run, trial: Trial) -> Cell:
+    found = trial.quality
+    if found is None:
+        return Cell(text="not evaluated", key=None)
+    if trial.id == run.baseline.id:
+        return Cell(text=units.metric(found.value), key=found.drop)
+    text = units.quality_drop(found, relative=run.goal.max_drop.relative)
+    return Cell(text=units.metric(found.value), key=found.drop, quiet=text.replace(" (", "\n").rstrip(")"))
 
 
 def _amounts(found: Measurement | None) -> tuple[Cell, Cell, Cell]:

@@ -26,7 +26,7 @@ def rows(run: Run) -> list[tuple[str, Diagnosis]]:
 def draw(run: Run, size: svg.Size, *, share: bool) -> Markup:
     """The bars at one size, in seconds or as shares of each total."""
     shown = rows(run)
-    small = svg.Size(name=size.name, width=size.width, height=26 + len(shown) * (BAR + GAP))
+    small = svg.Size(name=size.name, width=size.width, height=28 + len(shown) * (BAR + GAP) - GAP)
     left, right = 4.0, size.width - 4.0
     longest = max(_positive(d) for _, d in shown)
     parts = []
@@ -56,7 +56,7 @@ def _segment(diagnosis: Diagnosis, term: Term, x: float, y: float, width: float)
     parts = [bar]
     if term == Term.RESIDUAL:
         parts.append(svg.element("rect", x=x, y=y, width=max(width - 1.5, 0.5), height=BAR, class_="hatch"))
-    if width > len(term) * svg.CHARACTER + 10:
+    if width > len(term) * svg.BOLD + 12:
         parts.append(svg.text(x + 7, y + 20, str(term), "in-bar strong"))
         parts.append(svg.text(x + 7, y + 36, share, "in-bar"))
     elif width > 12:

@@ -26,14 +26,15 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(0, digits - 1 - size)}f}".replace("-", "−")
 
 
-def scaled(value: float | None, unit: str) -> str:
-    """With an SI prefix, powers of 1000: ``4.65 MB``, ``98.2 GFLOP/s``."""
+def scaled(value: float | None, unit: str, *, tidy: bool = False) -> str:
+    """With an SI prefix, powers of 1000: ``4.65 MB``, ``98.2 GFLOP/s``; ``tidy`` drops trailing zeros for axes."""
     if value is None:
         return UNKNOWN
+    show = tick if tidy else number
     for factor, prefix in _PREFIXES:
         if abs(value) >= factor * 0.9995:
-            return f"{number(value / factor)} {prefix}{unit}"
-    return f"{number(value)} {unit}"
+            return f"{show(value / factor)} {prefix}{unit}"
+    return f"{show(value)} {unit}".rstrip()
 
 
 def size(value_bytes: float | None) -> str:
@@ -84,6 +85,11 @@ def percent(share: float) -> str:
     return f"{text} %".replace("-", "−")
 
 
+def tick(value: float) -> str:
+    """A round number on an axis, without trailing zeros."""
+    return f"{value:,.12g}".replace("-", "−")
+
+
 def drop(value: float, *, relative: bool, metric_value: float) -> str:
     """A quality drop: ``%`` when relative, points for metrics on a scale of 1, else in the metric's own unit."""
     if relative:
@@ -98,7 +104,7 @@ def signed(value: float) -> str:
 
 
 def quality(value: Quality | None, *, relative: bool) -> str:
-    """``0.980, drop 0.2 pt (−0.2 pt to 0.6 pt)``."""
+    """``0.980, drop 0.2 pt (−0.2 to 0.6 pt)``."""
     if value is None:
         return "not evaluated"
     return f"{metric(value.value)}, {quality_drop(value, relative=relative)}"
@@ -110,11 +116,16 @@ def quality_drop(value: Quality, *, relative: bool) -> str:
     point = drop(value.drop, relative=relative, metric_value=value.baseline)
     if value.low is None or value.high is None:
         return f"drop {point}, interval {UNKNOWN}"
-    low = drop(value.low, relative=relative, metric_value=value.baseline)
-    high = drop(value.high, relative=relative, metric_value=value.baseline)
-    return f"drop {point} ({low} to {high})"
+    return f"drop {point} ({drop_range(value.low, value.high, relative=relative, metric_value=value.baseline)})"
 
 
-def metric(value: float) -> str:
+def drop_range(low: float, high: float, *, relative: bool, metric_value: float) -> str:
+    """``−0.2 to 0.6 pt``."""
+    start, end = (drop(v, relative=relative, metric_value=metric_value) for v in (low, high))
+    number_only, _, unit = start.partition(" ")
+    return f"{number_only} to {end}" if unit and end.endswith(unit) else f"{start} to {end}"
+
+
+def metric(value: float | None) -> str:
     """A quality value at four significant digits, since drops are small."""
-    return number(value, 4)
+    return UNKNOWN if value is None else number(value, 4)

@@ -43,6 +43,7 @@ class Summary:
     """What a run found, in sentences. ``remaining`` is what is between the best point and the bound."""
 
     headline: str
+    proof: str
     limited_by: str
     done: str
     gain: str
@@ -72,6 +73,7 @@ def summary(run: Run) -> Summary:
     now = final_diagnosis(run)
     return Summary(
         headline=headline(run),
+        proof=proof(run),
         limited_by=limited_by(run.diagnosis),
         done=_done(run, best),
         gain=_gain(run, best),
@@ -99,6 +101,17 @@ def headline(run: Run) -> str:
     return claim if best.gain.proven else f"{claim}, not proven"
 
 
+def proof(run: Run) -> str:
+    """The interval of the headline and the quality, in one line; the floor where nothing was gained."""
+    best = run.best_trial
+    if best.id == run.baseline.id or best.gain is None:
+        return f"smallest gain that can be claimed here: {units.ratio(run.floor)}"
+    text = f"95 % interval {units.ratio_range(best.gain.low, best.gain.high)}"
+    if best.quality is None:
+        return f"{text}, quality not evaluated"
+    return f"{text}, {best.quality.metric} {units.quality_drop(best.quality, relative=run.goal.max_drop.relative)}"
+
+
 def goal(wanted: Goal) -> str:
     """The goal as one line."""
     parts = [f"objective {wanted.objective}", f"quality drop at most {wanted.max_drop}"]
@@ -112,6 +125,8 @@ def goal(wanted: Goal) -> str:
         parts.append(f"memory at most {units.size(wanted.max_memory_bytes)}")
     if wanted.cores is not None:
         parts.append(f"{wanted.cores} cores")
+    if wanted.target is not None:
+        parts.append(f"on {wanted.target}")
     return ", ".join(parts)
 
 

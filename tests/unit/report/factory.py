@@ -140,7 +140,7 @@ def ledger(blocks: int = 16, *, timed: bool = True, total_s: float = 17.2e-3) ->
                     bytes_high=weights + area * width * 7,
                     shape=f"1x{width}x{side}x{side}",
                     weights_bytes=weights,
-                    time_s=total_s * 0.9 * (0.028 if kind == "conv" else 0.017) if timed else None,
+                    time_s=(flops / 71e9 + (weights + area * width * 7) / 60e9) * total_s / 17.2e-3 if timed else None,
                 )
             )
     ops.append(
