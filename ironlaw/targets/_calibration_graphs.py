@@ -18,7 +18,8 @@ from ironlaw.measure.kinds import ARITHMETIC
 if TYPE_CHECKING:
     import numpy as np
 
-INT8_KINDS = ("conv", "depthwise", "matmul")
+KINDS_OF = {"int8": ("conv", "depthwise", "matmul"), "bfloat16": ("conv", "depthwise", "matmul", "recurrent")}
+"""Kinds whose narrow kernels are calibrated; float32 has all."""
 CHAIN_KINDS = ("conv", "depthwise", "matmul", "elementwise", "pool", "softmax", "norm")
 CHAIN_LENGTH = 12
 
@@ -67,7 +68,7 @@ class Case:
 
 
 def cases(dtype: str) -> tuple[Case, ...]:
-    """Every case with kernels of that dtype: all kinds for floats, those of ``INT8_KINDS`` for int8."""
+    """Every case with kernels of that dtype: all kinds for float32, else those of ``KINDS_OF``."""
     makers = {
         "conv": (_conv, CONVOLUTIONS),
         "depthwise": (_depthwise, DEPTHWISE),
@@ -82,7 +83,7 @@ def cases(dtype: str) -> tuple[Case, ...]:
         "copy": (_copy, MAPS),
         "pool": (_pool, MAPS),
     }
-    wanted = INT8_KINDS if dtype == "int8" else tuple(makers)
+    wanted = KINDS_OF.get(dtype, tuple(makers))
     out = []
     for kind in wanted:
         make, shapes = makers[kind]
@@ -310,7 +311,7 @@ def _tiny(kind: str, index: int) -> Case:
     if kind == "depthwise":
         return _depthwise(name, index, (1, 16, 4, 3, 1))
     if kind == "matmul":
-        return _product(name, index, (1, 16, 16))
+        return _product(name, index, (4, 64, 64))
     if kind == "pool":
         return _one(name, "pool", "MaxPool", (1, 16, 4, 4), 1.0, **_window(4, 3, 1))
     if kind == "elementwise":
