@@ -13,7 +13,7 @@
 - ``runner``: the process in which one probe or one target's calibration runs
 - ``measuring``: :func:`measure`, which starts these processes
 - ``cached``: machines on disk by identity
-- ``roofline``: a machine as text and as an SVG
+- ``words``, ``roofline``: a machine as text and as an SVG
 """
 
 from ironlaw.machine.measuring import measure

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from ironlaw.measure.foreign import ForeignClock
-from ironlaw.records import Cache, Ceiling
+from ironlaw.records import Cache, Ceiling, KernelRate
 
 MAX_SPREAD = 0.35
 """(high - low) / value above which a ceiling is refused."""
@@ -24,6 +25,16 @@ COUNTED = "faults"
 
 Found = tuple[Ceiling | Cache | str, ...]
 """What a probe returns: ceilings, caches, and notes in words on what it could not measure."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What one process answers. ``notes`` say in words what could not be measured."""
+
+    ceilings: tuple[Ceiling, ...] = ()
+    caches: tuple[Cache, ...] = ()
+    kernels: tuple[KernelRate, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def quantile(samples: Iterable[float], level: float) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ironlaw.machine import environment
-from ironlaw.machine.runner import Findings
+from ironlaw.machine.gate import Findings
 from ironlaw.records import Ceiling, Environment, Identity, KernelRate, Machine, UserError, from_json
 
 BUDGET_S = {False: 60.0, True: 25.0}

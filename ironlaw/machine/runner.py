@@ -15,13 +15,12 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from ironlaw.contracts import Probe
-from ironlaw.machine.gate import settle
+from ironlaw.machine.gate import Findings, settle
 from ironlaw.measure.foreign import ForeignClock
-from ironlaw.records import Cache, Ceiling, KernelRate, UserError, to_json
+from ironlaw.records import Cache, Ceiling, UserError, to_json
 
 PROBES = {
     "matmul": "matmul",
@@ -34,16 +33,6 @@ PROBES = {
     "gpu": "gpu",
 }
 """The module of each probe."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
-    """What one process answers. ``notes`` say in words what could not be measured."""
-
-    ceilings: tuple[Ceiling, ...] = ()
-    caches: tuple[Cache, ...] = ()
-    kernels: tuple[KernelRate, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def probe(name: str) -> Probe:
