@@ -5,7 +5,8 @@
     exported    eager -> exported (``torch.export``)
     onnx        exported -> ONNX (``torch.onnx.export``)
     openvino    ONNX -> OpenVINO IR
-    batch       fixes or frees the batch of an ONNX model
+    clean       folds and drops what inference does not need from an exported program
+    batch       fixes the batch of an ONNX model
 
 Why a list of steps: a target says which forms it takes, a lever which it consumes and produces, and
 the way from here to there is the shortest path over :data:`STEPS`; a new form is one more file and one

@@ -33,10 +33,10 @@ def export(module: Any, snapshot: Snapshot) -> Any:
         args = tensors(snapshot, max(2, snapshot.batch))
         shapes = _dynamic_shapes(module, snapshot, torch.export.Dim("batch", min=1))
         try:
-            return _plain(torch.export.export(module, args, dynamic_shapes=shapes))
+            return plain(torch.export.export(module, args, dynamic_shapes=shapes))
         except ConstraintError:
             pass  # the model pins its batch: export it at the snapshot's
-    return _plain(torch.export.export(module, tensors(snapshot, snapshot.batch)))
+    return plain(torch.export.export(module, tensors(snapshot, snapshot.batch)))
 
 
 def tensors(snapshot: Snapshot, batch: int) -> tuple[Any, ...]:
@@ -55,7 +55,8 @@ def _dynamic_shapes(module: Any, snapshot: Snapshot, batch: Any) -> tuple[Any, .
     return (*each[:named], rest) if rest else tuple(each)
 
 
-def _plain(program: Any) -> Any:
+def plain(program: Any) -> Any:
+    """The program without notes of the source that it came from."""
     for node in program.graph.nodes:
         for key in ("stack_trace", "source_fn_stack", "nn_module_stack", "torch_fn", "from_node"):
             node.meta.pop(key, None)

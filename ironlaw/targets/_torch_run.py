@@ -64,12 +64,18 @@ class Runner:
         import torch
 
         with torch.inference_mode():
-            if self.precision is None:
-                return as_tuple(self.run(*self.laid_out(inputs)))
-            if self.cast == "whole":
-                return as_tuple(self.run(*self.laid_out(self._narrow(inputs))))
-            with torch.autocast("cpu", dtype=self.precision):
-                return as_tuple(self.run(*self.laid_out(inputs)))
+            return as_tuple(self.traced(*inputs))
+
+    def traced(self, *inputs: Any) -> Any:
+        """One call as the model answers it, without a mode around it, so that it can be exported."""
+        import torch
+
+        if self.precision is None:
+            return self.run(*self.laid_out(inputs))
+        if self.cast == "whole":
+            return self.run(*self.laid_out(self._narrow(inputs)))
+        with torch.autocast("cpu", dtype=self.precision):
+            return self.run(*self.laid_out(inputs))
 
     def laid_out(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the layout of the execution: only images (rank 4) have one."""
