@@ -21,7 +21,7 @@ def trial_line(trial: Trial, screened: float | None) -> str:
     said = {Outcome.SCREENED_OUT: "", Outcome.UNSETTLED: ""}.get(trial.outcome, f" {trial.outcome}: {trial.reason}")
     quality = ""
     if trial.quality is not None:
-        quality = f", {trial.quality.metric} {trial.quality.value:.4g}"
+        quality = f", {trial.quality.metric} {_number(trial.quality.value)}"
     return f"  {trial.label}: {gain}{quality}{said}"
 
 
@@ -88,7 +88,7 @@ def _in_the_way(run: Run) -> str:
     if goal.max_memory_bytes is not None:
         parts.append(f"peak memory is {measured.peak_memory_bytes:,} B, {goal.max_memory_bytes:,} B is asked")
     if goal.min_quality is not None and best.quality is not None:
-        parts.append(f"{best.quality.metric} is {best.quality.value:.4g}, {goal.min_quality:g} is asked")
+        parts.append(f"{best.quality.metric} is {_number(best.quality.value)}, {goal.min_quality:g} is asked")
     return "; ".join(parts) + "."
 
 
@@ -97,3 +97,7 @@ def constrained(goal: Goal) -> bool:
     return any(
         limit is not None for limit in (goal.p99_s, goal.max_size_bytes, goal.max_memory_bytes, goal.min_quality)
     )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

@@ -306,7 +306,7 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
 def comparison_text(found: Comparison) -> str:
     gain, quality = found.after.gain, found.after.quality
     speed = f"{gain.median:.3f}x [{gain.low:.3f}, {gain.high:.3f}] of A's speed" if gain else "not measured"
-    said = f"; {quality.metric} {quality.value:.4g} against {quality.baseline:.4g}" if quality else ""
+    said = f"; {quality.metric} {quality.value} against {quality.baseline}" if quality else ""
     return f"B: {speed}{said}\n{'REGRESSION: ' if found.regression else ''}{found.reason}"
 
 

@@ -37,6 +37,7 @@ from ironlaw.records import (
     to_data,
 )
 from ironlaw.store import Store
+from ironlaw.verify.quality import stopper
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
 
@@ -228,7 +229,8 @@ class Bench:
         if failure := self.store.fact(subject.key, "failure"):
             subject.failure = WorkerFailure(Outcome(failure["outcome"]), failure["reason"])
         subject.launches = [launch_from(data) for data in self.store.facts(subject.key, "launch")]
-        if plan.steps and (scored := self.store.fact(subject.key, "scores")):
+        scored = self.store.fact(subject.key, "scores") or self.store.fact(subject.key, self._stopped)
+        if plan.steps and scored:
             subject.scores = _scores_from(scored["scores"])
             subject.decisions = [np.asarray(d) for d in scored["decisions"]]
             subject.certificate = from_data(Certificate, scored["certificate"])
@@ -251,7 +253,19 @@ class Bench:
             "decisions": [d.tolist() for d in subject.decisions],
             "certificate": to_data(subject.certificate),
         }
-        self.store.keep(subject.key, "scores", scored)
+        self.store.keep(subject.key, "scores" if self._complete(subject) else self._stopped, scored)
+
+    def _complete(self, subject: Subject) -> bool:
+        """Whether every example was scored: a pass that stopped early says nothing under a looser budget."""
+        ours, whole = subject.scores, self.baseline.scores
+        if isinstance(ours, metrics.Scores) and isinstance(whole, metrics.Scores):
+            return len(ours.values) == len(whole.values)
+        return True
+
+    @property
+    def _stopped(self) -> str:
+        goal = self.base.goal
+        return f"scores stopped at {goal.max_drop}, {goal.min_quality}"
 
     def _evaluate(self, predictor: Predictor, *, first: bool) -> metrics.Scores | metrics.Scalar:
         def predict(*args: Any, **kwargs: Any) -> Any:
@@ -262,12 +276,14 @@ class Bench:
         if first:
             self.reference = metrics.reference_of(evaluate, predict)
             predictor.decisions.clear()
+        whole = self.baseline.scores
         return metrics.score(
             evaluate,
             predict,
             metric=self.workload.metric,
             higher_is_better=self.workload.higher_is_better,
             reference=self.reference,
+            stop=stopper(whole, self.base.goal) if isinstance(whole, metrics.Scores) and not first else None,
         )
 
     def _predictor(self, artefact: Artefact) -> Predictor:

@@ -73,7 +73,8 @@ def disk_remedy(error: OSError) -> str | None:
     """What to do about a disk that is full or not writable; None for other errors."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _FULL
-    return _READ_ONLY if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) else None
+    unusable = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+    return _READ_ONLY if error.errno in unusable else None
 
 
 class Store:

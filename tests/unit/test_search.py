@@ -1,0 +1,80 @@
+"""The search: most gain a second first, hopeless plans never, siblings learn from each other."""
+
+from __future__ import annotations
+
+from ironlaw.plan.search import Search
+from ironlaw.plan.space import Plan, Step
+from ironlaw.records import Interval, Prediction
+
+
+def plan(
+    name: str, low: float, value: float, high: float, *, cost_s: float = 1.0, family: str = "", **more: bool
+) -> Plan:
+    step = Step(lever=name.split("-")[0], version=1, settings=(("variant", name),))
+    predicted = Prediction(speedup=Interval(low=low, value=value, high=high), basis="test")
+    return Plan(steps=(step,), predicted=predicted, cost_s=cost_s, family=family or name, **more)
+
+
+def names(plans: list[Plan]) -> list[str]:
+    return [str(dict(p.steps[-1].settings)["variant"]) for p in plans]
+
+
+def test_gain_per_second_orders() -> None:
+    search = Search()
+    search.add([plan("slow", 2, 3, 4, cost_s=300), plan("quick", 1.5, 2, 2.5, cost_s=1), plan("weak", 1, 1.1, 1.2)])
+    assert names(search.next_batch(3)) == ["quick", "weak", "slow"]
+
+
+def test_hopeless_are_dropped_with_a_reason() -> None:
+    search = Search()
+    good, weak = plan("good", 2, 3, 4), plan("weak", 1, 1.1, 1.5)
+    search.add([good, weak])
+    assert names(search.next_batch(1)) == ["good"]
+    search.observe(good, 3.0, within_budget=True)
+    assert search.next_batch(5) == []
+    ((dropped, why),) = search.dropped
+    assert dropped == weak
+    assert "at most 1.50x" in why
+    assert "3.00x" in why
+
+
+def test_a_point_over_the_budget_does_not_raise_the_bar() -> None:
+    search = Search()
+    fast, other = plan("fast", 2, 3, 4), plan("other", 1, 1.2, 1.5)
+    search.add([fast, other])
+    search.observe(search.next_batch(1)[0], 3.0, within_budget=False)
+    assert names(search.next_batch(1)) == ["other"]
+
+
+def test_one_of_an_unknown_family_at_a_time() -> None:
+    search = Search()
+    search.add([plan("int8-a", 2, 3, 4, family="f"), plan("int8-b", 2, 3, 4, family="f"), plan("z", 1, 1.3, 2)])
+    assert names(search.next_batch(3)) == ["int8-a", "z"]
+
+
+def test_siblings_of_a_good_point_are_dropped_of_a_bad_one_tried() -> None:
+    for within, expected in ((True, []), (False, ["int8-b"])):
+        search = Search()
+        first, second = plan("int8-a", 2, 3, 9, family="f"), plan("int8-b", 2, 2.9, 9, family="f")
+        search.add([first, second])
+        search.next_batch(1)
+        search.observe(first, 2.0, within_budget=within)
+        if within:
+            search.best = 2.2
+        assert names(search.next_batch(1)) == expected
+
+
+def test_what_must_be_on_the_table_is_never_dropped_and_comes_first() -> None:
+    search = Search()
+    search.add([plan("good", 2, 3, 4), plan("always", 0.5, 0.8, 0.9, forced=True)])
+    search.best = 5.0
+    assert names(search.next_batch(1)) == ["always"]
+
+
+def test_same_steps_in_another_order_are_one_plan() -> None:
+    one, two = (Step(lever=name, version=1, settings=()) for name in ("a", "b"))
+    predicted = Prediction(speedup=Interval(low=1, value=2, high=3), basis="test")
+    search = Search()
+    search.add([Plan(steps=(one, two), predicted=predicted, cost_s=1, family="x")])
+    search.add([Plan(steps=(two, one), predicted=predicted, cost_s=1, family="y")])
+    assert len(search.next_batch(5)) == 1
