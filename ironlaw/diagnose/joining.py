@@ -1,0 +1,107 @@
+"""Puts the times of a profile on the operators of a ledger.
+
+Two passes saw the same run: counting gives work, profiling gives time. They meet by name and input shapes, else by
+kind and shapes, else by kind alone, where time is shared in proportion to work. A runtime that fuses
+reports operators that were never counted; when it counts them itself, its list is what really ran and
+replaces the ledger's. What nobody counted is kept with ``flops`` None, so that no time disappears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+
+from ironlaw.records import Ledger, Op
+
+OBSERVER = "ironlaw::observer"
+"""The pseudo-operator of a profile that carries what observing cost (see ``measure.profile_torch``)."""
+
+_NO_ARITHMETIC = frozenset({"view", "copy", "embedding"})
+
+
+def merge(ledger: Ledger, profiled: Sequence[Op]) -> Ledger:
+    """The ledger with ``time_s`` on its operators; unchanged when nothing was profiled.
+
+    The sum of times is that of the profile; ``observer_s`` is what its observer had added and taken off.
+    """
+    observer = [op for op in profiled if op.name == OBSERVER]
+    timed = [op for op in profiled if op.name != OBSERVER and op.time_s is not None]
+    if not timed:
+        return ledger
+    observed = sum(op.time_s or 0.0 for op in observer) if observer else ledger.observer_s
+    ops = _as_run(ledger, timed) if _self_counted(timed) else _on_counted(ledger.ops, timed)
+    return dataclasses.replace(ledger, ops=ops, observer_s=observed)
+
+
+def _self_counted(timed: Sequence[Op]) -> bool:
+    work = [op for op in timed if op.kind != "view"]
+    counted = [op for op in work if op.flops is not None and op.bytes_high > 0.0]
+    return bool(work) and sum(op.time_s or 0.0 for op in counted) > 0.9 * sum(op.time_s or 0.0 for op in work)
+
+
+def _as_run(ledger: Ledger, timed: Sequence[Op]) -> tuple[Op, ...]:
+    """The runtime's own list; traffic that caches cannot avoid is the ledger's share of it, by kind."""
+    low: dict[str, float] = defaultdict(float)
+    high: dict[str, float] = defaultdict(float)
+    for op in ledger.ops:
+        low[op.kind] += op.bytes_low
+        high[op.kind] += op.bytes_high
+    return tuple(
+        dataclasses.replace(
+            op,
+            bytes_low=min(op.bytes_high, max(op.bytes_low, op.bytes_high * low[op.kind] / high[op.kind])),
+        )
+        if high[op.kind] > 0.0
+        else op
+        for op in timed
+    )
+
+
+def _on_counted(counted: Sequence[Op], timed: Sequence[Op]) -> tuple[Op, ...]:
+    seconds = dict.fromkeys(range(len(counted)), 0.0)
+    reached: set[int] = set()
+    left = list(timed)
+    ways: tuple[Callable[[Op], Hashable], ...] = (
+        lambda op: (op.name.lower().strip("_"), op.shape),
+        lambda op: (op.kind, op.shape),
+        lambda op: op.kind,
+    )
+    for way in ways:
+        places: dict[Hashable, list[int]] = defaultdict(list)
+        for position, op in enumerate(counted):
+            if position not in reached:
+                places[way(op)].append(position)
+        unplaced = []
+        for op in left:
+            found = places.get(way(op))
+            if not found:
+                unplaced.append(op)
+                continue
+            for position, part in _parts(counted, found):
+                seconds[position] += (op.time_s or 0.0) * part
+        reached |= {position for position, value in seconds.items() if value > 0.0}
+        left = unplaced
+    ops = [
+        dataclasses.replace(op, time_s=seconds[position]) if position in reached else op
+        for position, op in enumerate(counted)
+    ]
+    return (*ops, *(_leftover(op) for op in left))
+
+
+def _parts(counted: Sequence[Op], positions: list[int]) -> list[tuple[int, float]]:
+    """How one time is shared over several counted operators: by FLOPs, else bytes, else calls."""
+    measures: tuple[Callable[[Op], float], ...] = (
+        lambda op: op.flops or 0.0,
+        lambda op: op.bytes_high,
+        lambda op: float(op.calls),
+    )
+    for measure in measures:
+        total = sum(measure(counted[i]) for i in positions)
+        if total > 0.0:
+            return [(i, measure(counted[i]) / total) for i in positions]
+    return [(i, 1.0 / len(positions)) for i in positions]
+
+
+def _leftover(op: Op) -> Op:
+    return dataclasses.replace(op, flops=op.flops if op.flops is not None or op.kind not in _NO_ARITHMETIC else 0.0)
