@@ -88,15 +88,22 @@ def product(dtype: str, size: int, device: str = "cpu") -> Callable[[], Any]:
     """A call that multiplies two square matrices of this dtype into an output that exists already."""
     import torch
 
-    shape = (size, size)
+    a, b = operands(dtype, size, device)
+    out = torch.empty((size, size), dtype=torch.int32 if dtype == "int8" else a.dtype, device=device)
+    multiply = torch._int_mm if dtype == "int8" else torch.mm
+    return lambda: multiply(a, b, out=out)
+
+
+def operands(dtype: str, size: int, device: str = "cpu") -> tuple[Any, Any]:
+    """Two square matrices whose rows repeat: random numbers for all of a large one would outlast the probe."""
+    import torch
+
     if dtype == "int8":
-        a, b = (torch.randint(-8, 8, shape, dtype=torch.int8, device=device) for _ in range(2))
-        out = torch.empty(shape, dtype=torch.int32, device=device)
-        return lambda: torch._int_mm(a, b, out=out)
-    kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-    a, b = (torch.randn(size, device=device).to(kind).repeat(size, 1) for _ in range(2))
-    out = torch.empty(shape, dtype=kind, device=device)
-    return lambda: torch.mm(a, b, out=out)
+        one, other = (torch.randint(-8, 8, (size,), dtype=torch.int8, device=device) for _ in range(2))
+    else:
+        kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+        one, other = (torch.randn(size, device=device).to(kind) for _ in range(2))
+    return one.repeat(size, 1), other.repeat(size, 1)
 
 
 def _rates(call: Callable[[], Any], size: int, seconds: float) -> list[float]:

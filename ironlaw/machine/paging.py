@@ -20,7 +20,8 @@ from ironlaw.machine.gate import COUNTED, Found, ceiling
 
 REGION_BYTES = 32 << 20
 BLOCK_BYTES = 64 << 20
-WARM = 5
+WARM = 12
+"""Allocations before counting: an aligned block is seen to move through fresh heap for up to ten rounds."""
 KEEPING = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),

@@ -113,14 +113,14 @@ def _scales(peaks: Sequence[Ceiling], slopes: Sequence[Ceiling], ops: Sequence[O
     spans = [v for op in ops for v in _intensity(op)]
     rates = [(op.flops or 0.0) / (op.time_s or 1.0) for op in ops]
     x = Scale(
-        low=min(min(ridges) / 4.0, *(v / 1.5 for v in spans), 0.25),
-        high=max(max(ridges) * 12.0, *(v * 1.5 for v in spans)),
+        low=min([min(ridges) / 4.0, 0.25, *(v / 1.5 for v in spans)]),
+        high=max([max(ridges) * 12.0, *(v * 1.5 for v in spans)]),
         start=LEFT,
         end=WIDTH - RIGHT,
     )
     tops = [p.value for p in peaks]
     floor = min([*tops, *(r for r in rates if r > max(tops) / 1e5)]) / 4.0
-    return x, Scale(low=floor, high=max(*tops, *rates) * 2.0, start=HEIGHT - BOTTOM, end=TOP)
+    return x, Scale(low=floor, high=max([*tops, *rates]) * 2.0, start=HEIGHT - BOTTOM, end=TOP)
 
 
 def _intensity(op: Op) -> tuple[float, float]:

@@ -146,7 +146,7 @@ def _calibrated(machine: Machine) -> list[str]:
 
 def _reasons(machine: Machine) -> Sequence[str]:
     refused = [c for c in machine.ceilings if not c.valid]
-    lines = [f"? {c.name}{f' {c.dtype}' if c.dtype else ''}, {c.threads} threads: {c.note}" for c in refused]
+    lines = [f"? {' '.join(filter(None, (c.name, c.dtype)))} at {c.threads}: {c.note}" for c in refused]
     if refused:
         lines.append("? marks a ceiling that did not settle: measure again when the machine is quiet")
     return [*lines, *(f"note: {note}" for note in machine.notes)]
