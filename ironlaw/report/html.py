@@ -76,7 +76,7 @@ def render(run: Run) -> str:
         ratio=units.ratio,
         machine_notes=run.machine.notes,
     )
-    return text.encode("utf-8", "replace").decode()
+    return units.plain(text)
 
 
 def tiles(run: Run) -> list[Tile]:

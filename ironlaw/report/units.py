@@ -13,6 +13,15 @@ from ironlaw.records import Gain, Interval, Quality
 UNKNOWN = "unknown"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
+_CONTROLS = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"
+)
+
+
+def plain(text: str) -> str:
+    """Text from elsewhere without characters that would steer a terminal or turn our own words around."""
+    return text.translate(_CONTROLS).encode("utf-8", "replace").decode()
+
 
 def number(value: float, digits: int = 3) -> str:
     """``value`` at that many significant digits, without exponent between 1e-4 and 1e6."""

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from ironlaw import records
 from ironlaw.records import Objective, Outcome, Run, Term
 from ironlaw.report.data import diagnosis_data, machine_data, run_data, schema
 
@@ -79,6 +80,29 @@ def test_the_shape_that_is_promised() -> None:
     assert by_id["t08"]["measured"]["speedup"]["proven"] is False, "unsettled is never proven"
     assert by_id["t11"]["measured"] is None
     assert by_id["t11"]["cause"] == "the worker process died"
+
+
+RECORDS = {
+    "run-1": (
+        (records.Goal, "goal"), (records.Execution, "execution"), (records.Measurement, "measured"),
+        (records.Prediction, "predicted"), (records.Gain, "speedup"), (records.Quality, "quality"),
+        (records.Certificate, "certificate"), (records.Artefact, "artefact"), (records.TensorSpec, "tensor"),
+        (records.Energy, "energy"), (records.Run, ""),
+    ),
+    "machine-1": (
+        (records.Ceiling, "ceiling"), (records.Cache, "cache"), (records.KernelRate, "kernel"), (records.Machine, ""),
+    ),
+    "diagnosis-1": ((records.Bound, "bound"), (records.Ledger, "ledger"), (records.Op, "op"), (records.Diagnosis, "")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_field_of_the_records_is_in_the_schema(name: str) -> None:
+    whole = schema(name)
+    for record, definition in RECORDS[name]:
+        described = whole["$defs"][definition] if definition else whole
+        fields = {f.name for f in dataclasses.fields(record)}
+        assert fields <= set(described["required"]), record.__name__
 
 
 def test_nan_is_refused() -> None:
