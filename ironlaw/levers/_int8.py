@@ -8,15 +8,32 @@ For the objectives size and memory the kernels do not matter, and only the share
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from ironlaw.contracts import No, Yes
+from ironlaw import predict
+from ironlaw.contracts import Lever, No, Yes
+from ironlaw.levers._changes import changed
 from ironlaw.measure.kinds import QUANTISABLE
-from ironlaw.records import Candidate, Diagnosis, Interval, Machine, Objective, Op, Prediction
+from ironlaw.records import (
+    Candidate,
+    Change,
+    Diagnosis,
+    Interval,
+    Ledger,
+    Machine,
+    ModelFile,
+    Objective,
+    Op,
+    Prediction,
+    Scalar,
+)
 
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"})
 _BY_SIZE = (Objective.SIZE, Objective.MEMORY)
 _WORTH = 1.05
+_NAMED = 20
+"""Operators left in float that are listed by name."""
 
 
 def has_dot_product(machine: Machine) -> bool:
@@ -35,10 +52,17 @@ def quantisable(diagnosis: Diagnosis, kinds: Iterable[str] = QUANTISABLE) -> tup
 
 
 def judge(
-    candidate: Candidate, diagnosis: Diagnosis, machine: Machine, prediction: Prediction, *, target: str, lever: str
+    candidate: Candidate,
+    diagnosis: Diagnosis,
+    machine: Machine,
+    prediction: Prediction,
+    *,
+    target: str,
+    lever: str,
+    kinds: Iterable[str] = QUANTISABLE,
 ) -> Yes | No:
     """Refuse, with numbers: nothing is quantisable, the int8 kernels here are slower, or the bound is low."""
-    ops = quantisable(diagnosis)
+    ops = quantisable(diagnosis, kinds)
     if not ops:
         return No(f"{lever} refused: no convolution or matrix product with weights in float")
     if candidate.goal.objective in _BY_SIZE:
@@ -49,6 +73,30 @@ def judge(
     if prediction.speedup.high < _WORTH:
         return No(f"{lever} refused: at most {prediction.speedup.high:.2f}x here ({prediction.basis})")
     return Yes()
+
+
+def partly_moved(diagnosis: Diagnosis, machine: Machine, ops: Sequence[Op], *, target: str, threads: int) -> Prediction:
+    """Only ``ops`` at int8 rates, the rest of the run at the target's float rates."""
+    part = dataclasses.replace(diagnosis.ledger, ops=tuple(ops))
+
+    def seconds(ledger: Ledger, dtype: str) -> Interval | None:
+        return predict.seconds(ledger, machine, target=target, dtype=dtype, threads=threads)
+
+    whole, wide, narrow = seconds(diagnosis.ledger, "fp32"), seconds(part, "fp32"), seconds(part, "int8")
+    floats = predict.moved(diagnosis, machine, target=target, dtype="fp32", threads=threads)
+    if whole is None or wide is None or narrow is None:
+        return floats
+    rest = max(0.0, whole.value - wide.value)
+    slow, value, fast = (max(whole.value, wide.value) / (rest + t) for t in (narrow.high, narrow.value, narrow.low))
+    speedup = floats.speedup.times(Interval(low=slow, value=value, high=fast))
+    basis = f"{floats.basis}; then {wide.value * 1e3:.3g} ms of that at int8 rates take {narrow.value * 1e3:.3g} ms"
+    return Prediction(speedup=speedup, basis=basis)
+
+
+def widened(prediction: Prediction, *, low: float) -> Prediction:
+    """The lower end of the gain taken down by a factor, for a cost that no rate holds."""
+    speedup = prediction.speedup
+    return dataclasses.replace(prediction, speedup=dataclasses.replace(speedup, low=speedup.low * low))
 
 
 def for_goal(candidate: Candidate, prediction: Prediction, ops: Iterable[Op], *, width: float) -> Prediction:
@@ -68,6 +116,40 @@ def for_goal(candidate: Candidate, prediction: Prediction, ops: Iterable[Op], *,
     return dataclasses.replace(
         sized, speedup=gain, basis=f"{touched / total:.0%} of the weights become {width:g} as wide"
     )
+
+
+def finished(
+    lever: Lever,
+    candidate: Candidate,
+    settings: Any,
+    *,
+    model: ModelFile,
+    target: str,
+    eligible: frozenset[str],
+    done: frozenset[str],
+    facts: dict[str, Scalar],
+) -> tuple[Candidate, Change]:
+    """The candidate with its quantised model on that runtime, and its change: a no-op when nothing was quantised.
+
+    ``eligible`` and ``done`` are operator names before and after. Options of another runtime are dropped.
+    """
+    before = candidate.execution
+    options = before.options if before.target == target else ()
+    counted: dict[str, Scalar] = {
+        "quantised": len(done & eligible),
+        "eligible": len(eligible),
+        "left_in_float": ", ".join(sorted(eligible - done)[:_NAMED]),
+    }
+    after, change = changed(
+        lever,
+        candidate,
+        settings,
+        model=model,
+        execution=dataclasses.replace(before, target=target, precision="fp32", options=options),
+        facts={**counted, **facts},
+    )
+    change = dataclasses.replace(change, no_op=not done & eligible)
+    return dataclasses.replace(after, changes=(*candidate.changes, change)), change
 
 
 def _slower(machine: Machine, kinds: set[str], target: str, threads: int) -> str:

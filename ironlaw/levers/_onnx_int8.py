@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ironlaw.contracts import Lever
 from ironlaw.forms import files
-from ironlaw.levers._changes import changed
+from ironlaw.levers import _int8
+from ironlaw.levers._quiet import quiet
 from ironlaw.records import Candidate, Change, Form, Scalar
 
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"})
@@ -54,7 +50,8 @@ def quantised(path: Path) -> frozenset[str]:
     """Of those, the ones whose weight is now int8 and whose input is quantised too.
 
     In QDQ both operands come from DequantizeLinear; in the dynamic format the operator itself is an
-    integer one, and its name starts with the float node's.
+    integer one, named after the float node (a Gemm becomes
+    ``<name>_MatMul_quant``).
     """
     import onnx
 
@@ -69,7 +66,7 @@ def quantised(path: Path) -> frozenset[str]:
     out = set()
     for node in graph.node:
         if node.op_type in _DYNAMIC:
-            out.add(node.name.removesuffix("_quant"))
+            out.add(node.name.removesuffix("_quant").removesuffix("_MatMul"))
         elif node.op_type in _WEIGHTED and len(node.input) > 1 and all(map(dequantised, node.input[:2])):
             weight = maker[node.input[1]].input[0]
             if weight in stored:
@@ -87,39 +84,14 @@ def finish(
     target: str,
     facts: dict[str, Scalar],
 ) -> tuple[Candidate, Change]:
-    """The candidate on that ONNX file and runtime, and its change: a no-op when nothing was quantised.
-
-    Options of another runtime are dropped, since they mean nothing there.
-    """
-    done = quantised(path)
-    before = candidate.execution
-    options = before.options if before.target == target else ()
-    after, change = changed(
+    """The candidate on that ONNX file and runtime, and its change."""
+    return _int8.finished(
         lever,
         candidate,
         settings,
         model=files.model_file(Form.ONNX, path),
-        execution=dataclasses.replace(before, target=target, precision="fp32", options=options),
-        facts={
-            "quantised": len(done & eligible),
-            "eligible": len(eligible),
-            "left_in_float": ", ".join(sorted(eligible - done)[:20]),
-            "model_bytes": path.stat().st_size,
-            **facts,
-        },
+        target=target,
+        eligible=eligible,
+        done=quantised(path),
+        facts={"model_bytes": path.stat().st_size, **facts},
     )
-    change = dataclasses.replace(change, no_op=not done & eligible)
-    return dataclasses.replace(after, changes=(*candidate.changes, change)), change
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """ORT's quantiser prints and logs to the root logger; both are kept from the user's screen."""
-    root: Any = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        root.setLevel(level)

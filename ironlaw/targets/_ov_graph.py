@@ -110,13 +110,14 @@ def layers(runtime_model: Any) -> tuple[Layer, ...]:
 def certificate(graph: tuple[Layer, ...], *, precision: str, threads: int, facts: Mapping[str, object]) -> Certificate:
     """Layers with weights, how many run in int8 (or in bf16 where that was asked), and what fell back."""
     wanted = {"int8", "bfloat16"} if precision == "bf16" else {"int8"}
-    eligible = [layer for layer in graph if layer.layer in WEIGHTED or (layer.layer == "MatMul" and layer.weights)]
+    eligible = [layer for layer in graph if _has_weights(layer)]
+    mixed = any(layer.dtype == "int8" for layer in eligible)
     converted = [layer for layer in eligible if layer.dtype in wanted]
     return Certificate(
         eligible=len(eligible),
         converted=len(converted),
         precisions=tuple((layer.name, layer.dtype) for layer in eligible),
-        fallbacks=tuple(layer.name for layer in eligible if _fell_back(layer, precision)),
+        fallbacks=tuple(layer.name for layer in eligible if _fell_back(layer, precision, mixed)),
         providers=(("CPU", len(graph)),),
         threads=threads,
         proven=bool(graph),
@@ -183,12 +184,18 @@ def _kind(layer: Layer) -> str:
     return _KINDS.get(layer.layer, kinds.onnx_kind(layer.layer))
 
 
-def _fell_back(layer: Layer, precision: str) -> bool:
-    """Quantised in the file but float here; or another precision than the one asked for."""
+def _has_weights(layer: Layer) -> bool:
+    """A convolution, product or recurrent layer, or a fused subgraph that holds a matrix of weights."""
+    matrix = sum(d > 1 for d in layer.weights) >= 2
+    return layer.layer in WEIGHTED or (layer.layer in ("MatMul", "Subgraph") and matrix)
+
+
+def _fell_back(layer: Layer, precision: str, mixed: bool) -> bool:
+    """Float where others run in int8, fed by a FakeQuantize, or in another precision than the one asked for."""
     if layer.dtype == "int8":
         return False
     asked = {"fp32": "float32", "bf16": "bfloat16"}[precision]
-    return "FakeQuantize" in layer.fed_by or layer.dtype != asked
+    return mixed or "FakeQuantize" in layer.fed_by or layer.dtype != asked
 
 
 def _info(node: Any) -> dict[str, str]:

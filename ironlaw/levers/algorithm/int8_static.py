@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ironlaw import predict
 from ironlaw.contracts import No, Option, Yes
 from ironlaw.forms import batch as batches
-from ironlaw.forms import files
-from ironlaw.levers import _int8, _onnx_int8
+from ironlaw.levers import _calibration_data, _int8, _onnx_int8
+from ironlaw.levers._quiet import quiet
 from ironlaw.records import Axis, Candidate, Change, Diagnosis, Form, Kind, Machine, Prediction, Term, UserError
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Int8Static:
     consumes: ClassVar[frozenset[str]] = frozenset({Form.ONNX})
     produces: ClassVar[str] = Form.ONNX
     needs: ClassVar[frozenset[str]] = frozenset({"package:onnxruntime", "package:onnx", "calibration"})
+    target: ClassVar[str] = _TARGET
     cites: ClassVar[str] = "Jacob et al. 2018, arXiv:1712.05877; Wu et al. 2020, arXiv:2004.09602 (calibration)"
     Settings: ClassVar[type] = Int8StaticSettings
 
@@ -146,13 +147,13 @@ def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8Static
     """Write the QDQ model to ``out``; the number of calibration rows that were used."""
     from onnxruntime import quantization as ort
 
-    feeds, rows = calibration_feeds(candidate, batches.batch_of(ready, candidate.snapshot.inputs), settings.rows)
+    feeds, rows = _calibration_data.feeds(candidate, batches.batch_of(ready, candidate.snapshot.inputs), settings.rows)
     extra: dict[str, Any] = {"CalibStridedMinMax": 1}
     if settings.calibration == "percentile":
         extra["CalibPercentile"] = settings.percentile
     if settings.scope == "weighted":
         extra["MatMulConstBOnly"] = True
-    with _onnx_int8.quiet():
+    with quiet():
         ort.quantize_static(
             ready,
             out,
@@ -168,32 +169,6 @@ def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8Static
             extra_options=extra,
         )
     return rows
-
-
-def calibration_feeds(
-    candidate: Candidate, fixed_batch: int | None, limit: int
-) -> tuple[list[dict[str, np.ndarray]], int]:
-    """Calibration batches as feeds by input name, and how many rows they hold.
-
-    Where the graph's batch is fixed, short batches are repeated to it. Raises ``UserError`` when there
-    are none, or when they hold NaN or Inf.
-    """
-    import numpy as np
-
-    inputs, feeds, rows = candidate.snapshot.inputs, [], 0
-    with np.load(Path(candidate.snapshot.folder) / "calibration.npz", allow_pickle=False) as stored:
-        for index in range(candidate.snapshot.calibration_batches):
-            arrays = {spec.name: stored[f"{index}.{spec.name}"] for spec in inputs}
-            bad = [name for name, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
-            if bad:
-                raise UserError(f"calibration batch {index}", f"{bad[0]} holds NaN or Inf", "Give finite batches.")
-            rows += next((len(arrays[s.name]) for s in inputs if s.batched), 1)
-            feeds.append(files.resized(arrays, inputs, fixed_batch) if fixed_batch else arrays)
-            if limit and rows >= limit:
-                break
-    if not feeds:
-        raise UserError("calibration", "there are no batches", "Pass calibration=batches to the workload.")
-    return feeds, rows
 
 
 def _reader(feeds: list[dict[str, np.ndarray]]) -> Any:

@@ -41,6 +41,7 @@ class Runtime:
     consumes: ClassVar[frozenset[str]] = frozenset()
     produces: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
+    target: ClassVar[str] = ""
     cites: ClassVar[str] = "Jia et al. 2019, TASO (graph substitutions); ONNX Runtime graph optimisations"
     Settings: ClassVar[type] = RuntimeSettings
 
