@@ -42,13 +42,16 @@ class BandwidthProbe:
     def measure(self, threads: int, seconds: float) -> Found:
         last = last_level_bytes()
         found: list[Ceiling | str] = []
-        for name, total in (("dram", dram_bytes(last)), ("cache", last // 4 if last else 0)):
+        for name, total in (("dram", dram_bytes(last, threads)), ("cache", last // 4 if last else 0)):
             if not total:
                 found.append("bandwidth of the cache: the system reports no cache size")
                 continue
             for suffix, kernel, moved in (("", read, 1), ("_copy", copy, 2)):
                 samples = [moved * r for r in passes(kernel, total // moved, threads, seconds / 4.0)]
                 note = f"{total >> 20} MiB, {int(LEVEL * 100)} % quantile of windows of {WINDOW_CHUNKS} chunks"
+                if not samples:
+                    found.append(f"{name}{suffix} at {threads}: the threads never ran at the same time")
+                    continue
                 found.append(ceiling(name + suffix, "B/s", samples, threads=threads, note=note))
         return tuple(found)
 
@@ -58,9 +61,9 @@ def last_level_bytes(root: Path = Path("/")) -> int | None:
     return max(procfs.sysfs_caches(root, environment.usable_cpus()[0]).values(), default=None)
 
 
-def dram_bytes(last_level: int | None) -> int:
-    """A working set that no cache holds: four times the last level, within an eighth of the memory."""
-    wanted = max(DRAM_BYTES, 4 * (last_level or 0))
+def dram_bytes(last_level: int | None, threads: int = 1) -> int:
+    """A working set that no cache holds: four times the last level, 64 MiB a thread, an eighth of the memory at most."""
+    wanted = max(DRAM_BYTES, 4 * (last_level or 0), threads * (64 << 20))
     return min(wanted, environment.memory_bytes() // 8)
 
 
@@ -87,21 +90,25 @@ def passes(kernel: Kernel, total_bytes: int, threads: int, seconds: float) -> li
         worker.start()
     for worker in workers:
         worker.join()
-    return [window_quantile(ends, walk.chunks) for ends in zip(*walk.logs, strict=True)][1:]
+    rates = [window_quantile(ends, walk.chunks) for ends in zip(*walk.logs, strict=True)]
+    return [rate for rate in rates[1:] if rate is not None]
 
 
-def window_quantile(ends: Sequence[Sequence[float]], chunk_bytes: Sequence[int]) -> float:
-    """B/s of all threads together: the ``LEVEL`` quantile over windows of one pass.
+def window_quantile(ends: Sequence[Sequence[float]], chunk_bytes: Sequence[int]) -> float | None:
+    """B/s of all threads together: the ``LEVEL`` quantile over windows of one pass; None if they ran apart.
 
     ``ends`` holds for each thread the start of the pass and the time at which each chunk ended. Only
-    the time in which every thread was under way counts; progress within a chunk is taken as even.
+    the time in which every thread was under way counts, and less than half of a pass of it says nothing;
+    progress within a chunk is taken as even.
     """
     import numpy as np
 
     start, stop = max(e[0] for e in ends), min(e[-1] for e in ends)
+    if stop - start < 0.5 * max(e[-1] - e[0] for e in ends):
+        return None
     progress = np.concatenate(([0.0], np.cumsum(chunk_bytes, dtype=np.float64)))
     windows = max(1, (len(chunk_bytes)) // WINDOW_CHUNKS)
-    grid = np.linspace(start, max(stop, start), windows + 1)
+    grid = np.linspace(start, stop, windows + 1)
     done = sum(np.interp(grid, np.asarray(e), progress) for e in ends)
     rates = np.diff(done) / max((grid[-1] - grid[0]) / windows, 1e-9)
     return float(np.quantile(rates, LEVEL))
@@ -112,7 +119,7 @@ class _Walk:
 
     def __init__(self, kernel: Kernel, share: int, threads: int, seconds: float) -> None:
         self.kernel, self.share, self.seconds = kernel, share, seconds
-        self.chunks = _chunks(share)
+        self.chunks = chunk_sizes(share, threads)
         self.cpus = environment.spread_cpus(threads)
         self.logs: list[list[list[float]]] = [[] for _ in range(threads)]
         self._barrier = threading.Barrier(threads, action=self._decide)
@@ -146,8 +153,11 @@ class _Walk:
         return [(source[at : at + size], target[at : at + size]) for at, size in zip(starts, self.chunks, strict=True)]
 
 
-def _chunks(share: int) -> list[int]:
-    """Chunk sizes that cover the share; a small working set is cut finer so that a pass has windows."""
-    size = min(CHUNK_BYTES, max(share // 8, 64 << 10))
+def chunk_sizes(share: int, threads: int = 1) -> list[int]:
+    """Chunks that cover a thread's share: finer for a small one, so that a pass has windows.
+
+    With many threads they are longer, since between two chunks a thread needs the interpreter's lock.
+    """
+    size = min(CHUNK_BYTES * max(1, threads // 8), max(share // 8, 64 << 10))
     whole, rest = divmod(share, size)
     return [size] * whole + ([rest] if rest >= size // 2 else [])

@@ -62,7 +62,7 @@ def test_text_names_every_ceiling_and_why_one_was_refused(machine):
     assert re.search(r"dispatch .*1\.1 µs .*\?", shown)
     assert "? dispatch at 1: others took 50% of the CPU time" in shown
     assert "ridge over dram at 2 threads, FLOP/B: fp32 5, int8 20" in shown
-    assert "16,385 faults to use it again, 32.8 ms; kept with MALLOC_TOP_PAD_=1" in shown
+    assert "16,385 faults to use it again, 32.8 ms; kept with MALLOC_TOP_PAD_=1" in " ".join(shown.split())
     assert "28 MiB" in shown
     assert "note: openvino: not installed" in shown
     assert "\x1b" not in shown
