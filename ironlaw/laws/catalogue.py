@@ -77,10 +77,10 @@ def compute(name: str, inputs: Mapping[str, object]) -> dict[str, Any]:
         result: Result = found.function(**values)
     except ValueError as error:
         raise ValueError(f"law {name}: {error}") from None
-    except OverflowError:
-        raise ValueError(f"law {name}: the result is too large to represent") from None
+    except ArithmeticError:
+        raise ValueError(_beyond(name)) from None
     if not all(math.isfinite(number) for number in _numbers(result)):
-        raise ValueError(f"law {name}: the result is too large to represent")
+        raise ValueError(_beyond(name))
     return {
         "law": name,
         "inputs": values,
@@ -122,6 +122,10 @@ def markdown() -> str:
             lines += ["", f"## {family[0].upper()}{family[1:]}"]
         lines += _section(item)
     return "\n".join(lines) + "\n"
+
+
+def _beyond(name: str) -> str:
+    return f"law {name}: the inputs are so large or small that the result cannot be represented"
 
 
 def _section(item: Law) -> list[str]:

@@ -24,6 +24,7 @@ KHINTCHINE = "Pollaczek-Khintchine; Kleinrock, Queueing Systems I, 1975, eq. 5.7
 CROMMELIN = "Crommelin, Delay Probability Formulae, Post Office Electrical Engineers' Journal 26, 1934"
 FRANX = "Franx, A Simple Solution for the M/D/c Waiting Time Distribution, Operations Research Letters 29(5), 2001"
 MOST_STATES = 2**20
+HIGHEST_QUANTILE = 1 - 1e-9
 
 
 def md1_wait_s(*, arrival_per_s: float, service_s: float) -> float:
@@ -105,23 +106,29 @@ def _size(offered: float, servers: int) -> int:
 
 
 def _wait_quantile(offered: float, servers: int, zeros: np.ndarray, q: float) -> float:
-    """The ``q`` quantile of waiting, in services."""
-    below = np.minimum(np.cumsum(_states(offered, servers, zeros)), 1.0)
+    """The ``q`` quantile of waiting, in services: which service it falls in, then where within it.
 
-    def cdf(wait: float) -> float:
-        """P(wait <= w) for (k-1) <= w < k: sum_j Q[kc-j-1] Poisson(j; a (k - w)), Q[i] = P(present <= c + i)."""
-        k = math.floor(wait) + 1
-        j = np.arange(k * servers)
-        mean = offered * (k - wait)
-        terms = np.exp(j * math.log(mean) - mean - _log_factorials(k * servers))
-        at = np.minimum(servers + k * servers - j - 1, below.size - 1)
-        return float(np.sum(below[at] * terms))
+    P(wait <= k) = Q[kc - 1] for whole k, with Q[i] = P(present <= c + i); for k-1 <= w < k,
+    P(wait <= w) = sum_j Q[kc - j - 1] Poisson(j; a (k - w)), of which only the j near the mean matter.
+    """
+    if q > HIGHEST_QUANTILE:
+        raise ValueError(f"q must be at most {HIGHEST_QUANTILE}: beyond it the inversion is rounding error")
+    below = np.cumsum(_states(offered, servers, zeros))
+    below /= below[-1]
+    first_reached = int(np.searchsorted(below, q))
+    k = max(1, -(-(first_reached + 1 - servers) // servers))
+    j = np.arange(min(k * servers, math.ceil(offered + 12.0 * math.sqrt(offered) + 40.0)))
+    at = np.minimum(servers + k * servers - j - 1, below.size - 1)
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, j.size)))])
 
-    return bisect(cdf, q, 1.0)
+    def cdf(since: float) -> float:
+        """P(wait <= k - 1 + since)."""
+        mean = offered * (1.0 - since)
+        if mean <= 0.0:
+            return float(below[at[0]])
+        return float(np.sum(below[at] * np.exp(j * math.log(mean) - mean - log_factorials)))
 
-
-def _log_factorials(count_: int) -> np.ndarray:
-    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, count_)))]) if count_ > 1 else np.zeros(count_)
+    return k - 1 + bisect(cdf, q, 1.0)
 
 
 LAWS = (

@@ -70,7 +70,10 @@ def fit(*, workers: Sequence[float], throughputs: Sequence[float]) -> UslFit:
     if len(set(workers)) < 3:
         raise ValueError(f"workers must hold at least 3 different counts, got {len(set(workers))}")
     n_K = np.asarray(workers, dtype=float)
-    y_K = n_K / np.asarray(throughputs, dtype=float)
+    with np.errstate(over="ignore"):
+        y_K = n_K / np.asarray(throughputs, dtype=float)
+    if not np.isfinite(y_K).all():
+        raise ValueError(f"throughputs are too small to divide by: the least is {min(throughputs):g}")
     design_KC = np.stack([np.ones_like(n_K), n_K - 1.0, n_K * (n_K - 1.0)], axis=1) / y_K[:, None]
     a, b, c = _constrained(design_KC)
     error_K = design_KC @ np.array([a, b, c]) - 1.0

@@ -182,6 +182,7 @@ def test_variability_scales_the_wait():
         (lambda: queueing.erlang_c(offered=3, servers=3), "offered must be below servers"),
         (lambda: queueing.mm1_rate(response_s=0.1, service_s=0.1), "response_s must be above 0.46"),
         (lambda: queueing.batching_response_s(arrival_per_s=2, fixed_s=0, per_item_s=0.5), "not stable"),
+        (lambda: deterministic.md1(arrival_per_s=0.5, service_s=1, q=1 - 1e-12), "q must be at most"),
         (lambda: deterministic.md1(arrival_per_s=1 - 1e-6, service_s=1), "too close to 1"),
     ],
 )

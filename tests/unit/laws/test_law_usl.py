@@ -75,6 +75,7 @@ def test_a_curve_that_never_bends_has_no_peak():
         ([1, 2], [1, 2], "at least 3 different counts, got 2"),
         ([1, 2, 4], [1, 2], "pair up, got 3 and 2"),
         ([1, 2, 4], [1, 2, 0], "throughputs must be above 0"),
+        ([1, 2, 4], [1, 2, 1e-308], "too small to divide by"),
         ([0.5, 2, 4], [1, 2, 3], "workers must be at least 1"),
     ],
 )
