@@ -489,12 +489,17 @@ class Op:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """What one call of a workload did."""
+    """What one call of a workload did.
+
+    ``profiled_s`` is what a call took in the pass that gave the operators their times, without the observer,
+    and ``observer_s`` what the observer had added to it.
+    """
 
     ops: tuple[Op, ...]
     batch: int
     source: str
     observer_s: float | None = None
+    profiled_s: float | None = None
 
     @property
     def flops(self) -> float:

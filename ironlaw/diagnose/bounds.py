@@ -1,9 +1,9 @@
 """The most that each class of change can give on this workload: what works, and what would be wasted.
 
 Every bound is Amdahl's law over the seconds that the class touches, sped up by what this machine measured
-(int8 against fp32 products, all cores against the threads used), or removed altogether where nothing
-was measured. A bound is not a prediction: it charges no cost for the change. Below 1.05x a class is
-wasted, and the reason names what the time is spent on instead.
+(int8 against fp32 products, all cores against the threads used) or removed altogether; a class whose ceilings were
+not measured is left out. A bound is not a prediction: it charges no cost for the change. Below 1.05x a class
+is wasted, and the reason names what the time is spent on instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ironlaw.diagnose.shares import EAGER, Share, Split
 from ironlaw.records import Bound, Machine, Term, TermTime
 
 WORTH = 1.05
+MOST = 100.0
+"""Bounds stop here: beyond it they say only that nothing else was seen."""
 _WEIGHTED = frozenset({"conv", "depthwise", "matmul", "recurrent"})
 _FUSED_AWAY = frozenset({"elementwise", "norm", "copy", "view", "softmax"})
 _LAID_OUT = frozenset({"conv", "depthwise", "pool", "norm"})
@@ -52,53 +54,60 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Touch:
-    """Seconds that a class of change touches, seconds that stay of them, and why."""
+    """Seconds that a class of change touches, and what stays of them. ``absent`` says why there is nothing."""
 
     seconds: float
-    left_s: float
-    how: str
+    left_s: float = 0.0
+    how: str = ""
+    absent: str = ""
 
 
 def bounds(case: Case) -> tuple[Bound, ...]:
-    """One bound a class, the largest first."""
+    """One bound for each class whose ceilings are known, the largest first."""
     if case.total_s <= 0.0:
         return ()
-    found = [_bound(case, name, attacks, touch(case)) for name, attacks, touch in _CLASSES]
+    touched = [(name, attacks, touch(case)) for name, attacks, touch in _CLASSES]
+    found = [_bound(case, name, attacks, touch) for name, attacks, touch in touched if touch is not None]
     return tuple(sorted(found, key=lambda one: -one.speedup))
 
 
 def _bound(case: Case, name: str, attacks: Term, touch: _Touch) -> Bound:
-    left = max(case.total_s - touch.seconds + touch.left_s, 1e-4 * case.total_s)
-    speedup = case.total_s / left
-    wasted = speedup < WORTH
+    left = case.total_s - touch.seconds + touch.left_s
+    speedup = min(MOST, case.total_s / max(left, 1e-12))
     share = touch.seconds / case.total_s
-    if wasted:
-        term = max((t for t in case.terms if t.term != attacks), key=lambda one: one.seconds.value, default=None)
-        most = f"{term.seconds.value / case.total_s:.0%} of the time is {_WORDS[term.term]}" if term else "of the rest"
-        because = touch.how if share > 0.5 or not touch.seconds else most
-        return Bound(
-            change=name, attacks=attacks, speedup=speedup, wasted=True, reason=_sentence(name, speedup, because)
-        )
-    reason = f"{name}: at most {speedup:.2f}x, since it touches {share:.0%} of the time ({touch.how})"
-    return Bound(change=name, attacks=attacks, speedup=speedup, wasted=False, reason=reason)
+    wasted = speedup < WORTH
+    amount = f"at most {speedup:.2f}x" if speedup < MOST else f"over {MOST:.0f}x"
+    if not wasted:
+        reason = f"{name}: {amount}, since it touches {share:.0%} of the time ({touch.how})"
+    else:
+        reason = f"{name}: {amount} here, because {_why_wasted(case, touch, attacks, share)}"
+    return Bound(change=name, attacks=attacks, speedup=speedup, wasted=wasted, reason=reason)
 
 
-def _sentence(name: str, speedup: float, because: str) -> str:
-    return f"{name}: at most {speedup:.2f}x here, because {because}"
+def _why_wasted(case: Case, touch: _Touch, attacks: Term, share: float) -> str:
+    if touch.absent:
+        return touch.absent
+    if share > 0.5:
+        return touch.how
+    others = [one for one in case.terms if one.term != attacks]
+    top = max(others, key=lambda one: one.seconds.value, default=None)
+    if top is None or top.seconds.value < 0.2 * case.total_s:
+        return f"it touches {share:.0%} of the time"
+    return f"{top.seconds.value / case.total_s:.0%} of the time is {_WORDS[top.term]}"
 
 
 # ---------------------------------------------------------------- classes
 
 
-def _narrower(dtype: str, item_bytes: float) -> Callable[[Case], _Touch]:
+def _narrower(dtype: str, item_bytes: float) -> Callable[[Case], _Touch | None]:
     """Lower precision: products as much faster as the ceilings say, traffic as much smaller as the width."""
 
-    def touch(case: Case) -> _Touch:
+    def touch(case: Case) -> _Touch | None:
         now, then = (case.ceiling("matmul", one, case.threads) for one in (case.precision, dtype))
         narrow = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0}.get(case.precision, 4.0) / item_bytes
         shares = [s for s in case.split.shares if s.op.kind in _WEIGHTED]
-        if now is None or then is None:
-            return _Touch(seconds=_sum(shares), left_s=0.0, how=f"{dtype} products were not measured here")
+        if dtype == case.precision or now is None or then is None:
+            return None
         faster = then / now
         emulated = faster < 1.0
         left = sum(s.work_s / (faster if emulated else _mix(s, memory=narrow, compute=faster)) for s in shares)
@@ -110,7 +119,7 @@ def _narrower(dtype: str, item_bytes: float) -> Callable[[Case], _Touch]:
 def _more_threads(case: Case) -> _Touch:
     cores = case.machine.environment.identity.cores
     if case.threads >= cores:
-        return _Touch(seconds=0.0, left_s=0.0, how=f"all {cores} cores are in use")
+        return _Touch(seconds=0.0, absent=f"all {cores} cores are in use")
     ratios = []
     for name, dtype in (("dram", None), ("matmul", case.precision)):
         now, then = case.ceiling(name, dtype, case.threads), case.ceiling(name, dtype, cores)
@@ -124,21 +133,21 @@ def _graph(case: Case) -> _Touch:
     """Fusing, compiling, graph runtimes: no dispatch, no temporaries, memory planned once."""
     seconds = case.seconds(Term.LATENCY)
     if case.target != EAGER:
-        return _Touch(seconds=seconds, left_s=0.0, how="it already runs as a graph; only fixed costs are left")
+        return _Touch(seconds=seconds, how="it already runs as a graph; only fixed costs are left")
     seconds += case.work(_FUSED_AWAY) + case.seconds(Term.PAGING)
-    return _Touch(seconds=seconds, left_s=0.0, how="dispatch, temporaries of elementwise operators, allocation")
+    return _Touch(seconds=seconds, how="dispatch, temporaries of elementwise operators, allocation")
 
 
 def _allocator(case: Case) -> _Touch:
-    return _Touch(seconds=case.seconds(Term.PAGING), left_s=0.0, how="page faults")
+    return _Touch(seconds=case.seconds(Term.PAGING), how="page faults")
 
 
 def _channels_last(case: Case) -> _Touch:
     if case.target != EAGER:
-        return _Touch(seconds=0.0, left_s=0.0, how="a graph runtime chooses its own layout")
+        return _Touch(seconds=0.0, absent="a graph runtime chooses its own layout")
     shares = [s for s in case.split.shares if s.op.kind in _LAID_OUT]
     if not any(s.op.kind in ("conv", "depthwise") for s in shares):
-        return _Touch(seconds=0.0, left_s=0.0, how="there is no convolution")
+        return _Touch(seconds=0.0, absent="there is no convolution")
     return _Touch(seconds=_sum(shares), left_s=sum(s.roof_s for s in shares), how="convolutions up to their roof")
 
 
@@ -150,7 +159,7 @@ def _batching(case: Case) -> _Touch:
         if s.op.bytes_high > 0.0
     )
     how = "throughput only: dispatch and reading weights shared by a batch"
-    return _Touch(seconds=case.seconds(Term.LATENCY) + weights, left_s=0.0, how=how)
+    return _Touch(seconds=case.seconds(Term.LATENCY) + weights, how=how)
 
 
 def _pruning(case: Case) -> _Touch:
@@ -165,16 +174,16 @@ def _winograd(case: Case) -> _Touch:
     """F(2x2, 3x3) needs 2.25 times fewer products (Lavin and Gray 2016), on dense 3x3 convolutions."""
     shares = [s for s in case.split.shares if s.op.kind == "conv" and _is_3x3(s.op.shape)]
     if not shares:
-        return _Touch(seconds=0.0, left_s=0.0, how="there is no dense 3x3 convolution")
+        return _Touch(seconds=0.0, absent="there is no dense 3x3 convolution")
     left = sum(s.work_s / _mix(s, memory=1.0, compute=2.25) for s in shares)
     return _Touch(seconds=_sum(shares), left_s=left, how="dense 3x3 convolutions")
 
 
 def _term_gone(term: Term, how: str) -> Callable[[Case], _Touch]:
-    return lambda case: _Touch(seconds=case.seconds(term), left_s=0.0, how=how)
+    return lambda case: _Touch(seconds=case.seconds(term), how=how)
 
 
-_CLASSES: Sequence[tuple[str, Term, Callable[[Case], _Touch]]] = (
+_CLASSES: Sequence[tuple[str, Term, Callable[[Case], _Touch | None]]] = (
     ("int8", Term.COMPUTE, _narrower("int8", 1.0)),
     ("bf16", Term.COMPUTE, _narrower("bf16", 2.0)),
     ("fp16", Term.COMPUTE, _narrower("fp16", 2.0)),

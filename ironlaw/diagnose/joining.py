@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 from ironlaw.records import Ledger, Op
 
-OBSERVER = "ironlaw::observer"
-"""The pseudo-operator of a profile that carries what observing cost (see ``measure.profile_torch``)."""
+OBSERVER, CALL = "ironlaw::observer", "ironlaw::call"
+"""Pseudo-operators of a profile: what observing cost, and the whole call (see ``measure.profile_torch``)."""
 
 _NO_ARITHMETIC = frozenset({"view", "copy", "embedding"})
 
@@ -23,15 +23,15 @@ _NO_ARITHMETIC = frozenset({"view", "copy", "embedding"})
 def merge(ledger: Ledger, profiled: Sequence[Op]) -> Ledger:
     """The ledger with ``time_s`` on its operators; unchanged when nothing was profiled.
 
-    The sum of times is that of the profile; ``observer_s`` is what its observer had added and taken off.
+    The sum of times is that of the profile; ``observer_s`` and ``profiled_s`` are set where the profile says.
     """
-    observer = [op for op in profiled if op.name == OBSERVER]
-    timed = [op for op in profiled if op.name != OBSERVER and op.time_s is not None]
+    marks = {op.name: op.time_s for op in profiled if op.name in (OBSERVER, CALL)}
+    timed = [op for op in profiled if op.name not in marks and op.time_s is not None]
     if not timed:
         return ledger
-    observed = sum(op.time_s or 0.0 for op in observer) if observer else ledger.observer_s
     ops = _as_run(ledger, timed) if _self_counted(timed) else _on_counted(ledger.ops, timed)
-    return dataclasses.replace(ledger, ops=ops, observer_s=observed)
+    observer_s, profiled_s = marks.get(OBSERVER, ledger.observer_s), marks.get(CALL, ledger.profiled_s)
+    return dataclasses.replace(ledger, ops=ops, observer_s=observer_s, profiled_s=profiled_s)
 
 
 def _self_counted(timed: Sequence[Op]) -> bool:

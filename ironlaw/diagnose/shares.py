@@ -5,9 +5,11 @@ longer than the arithmetic even from the cache, and *compute* when it takes less
 came from memory. In between, where the byte interval straddles the ridge, it is split and both
 terms are widened by it (Williams et al. 2009; rule 5 of the measuring rules).
 
-The observer inflates small operators: where their times do not fit into the timed total, the same cost per
-event is taken off each before anything is scaled. Without times per operator (compiled artefacts) the
-work is what calibrated kernels, else the roofs, say, and what is left over is residual.
+The pass that timed the operators may have met another load than the timed one: times are scaled by the ratio of
+whole calls, which both passes know. The observer inflates small operators: where their times still do not
+fit into the total, the same cost per event is taken off each before anything is scaled. Without times per
+operator (compiled artefacts) the work is what calibrated kernels, else the roofs, say, and what is left
+over is residual.
 """
 
 from __future__ import annotations
@@ -58,11 +60,16 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """All operators of a run. ``gap_s`` is measured time outside them; ``squeezed`` how far times had to shrink."""
+    """All operators of a run.
+
+    ``gap_s`` is measured time outside them; ``squeezed`` the share of the profiled time that did not fit; ``drift``
+    how much slower the timed pass was than the profiled one.
+    """
 
     shares: tuple[Share, ...]
     gap_s: float
     squeezed: float
+    drift: float
     timed: bool
 
     @property
@@ -87,7 +94,8 @@ def roofs(machine: Machine, ledger: Ledger, threads: int) -> Roofs:
 def split(ledger: Ledger, machine: Machine, *, total_s: float, paging_s: float, target: str, threads: int) -> Split:
     """Split every operator so that shares and gap add up to ``total_s``."""
     limits = roofs(machine, ledger, threads)
-    timed = [op for op in ledger.ops if op.time_s is not None]
+    drift = total_s / ledger.profiled_s if ledger.profiled_s else 1.0
+    timed = [dataclasses.replace(op, time_s=op.time_s * drift) for op in ledger.ops if op.time_s is not None]
     if timed:
         ops, squeezed = _fitted(timed, total_s)
     else:
@@ -98,7 +106,8 @@ def split(ledger: Ledger, machine: Machine, *, total_s: float, paging_s: float, 
         _share(op, own, faults, limits, bool(timed)) for op, own, faults in zip(ops, fixed, paging, strict=True)
     )
     inside = sum(op.time_s or 0.0 for op in ops) + (0.0 if timed else paging_s)
-    return Split(shares=shares, gap_s=max(0.0, total_s - inside), squeezed=squeezed, timed=bool(timed))
+    gap_s = max(0.0, total_s - inside)
+    return Split(shares=shares, gap_s=gap_s, squeezed=squeezed, drift=drift, timed=bool(timed))
 
 
 def _fitted(ops: Sequence[Op], total_s: float) -> tuple[list[Op], float]:
@@ -197,10 +206,11 @@ def side(op: Op, limits: Roofs) -> tuple[float | None, bool]:
 
 
 def _roof_s(op: Op, limits: Roofs) -> tuple[float, float]:
-    """The least time that the roofs allow, with the least and with the most traffic."""
+    """The least time that the roofs allow, with the least and with the most traffic from memory."""
     peak = limits.arithmetic(op.dtype)
     arithmetic_s = (op.flops or 0.0) / peak.value if peak else 0.0
     if limits.dram is None:
         return arithmetic_s, arithmetic_s
+    cached = op.bytes_high / limits.cache.value if limits.cache else 0.0
     low, high = op.bytes_low / limits.dram.value, op.bytes_high / limits.dram.value
-    return max(arithmetic_s, low), max(arithmetic_s, high)
+    return max(arithmetic_s, low, min(cached, high)), max(arithmetic_s, high)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ironlaw.diagnose.shares import Roofs, Share, Split
-from ironlaw.records import Interval, Ledger, Machine, Measurement, Term, TermTime
+from ironlaw.records import Execution, Interval, Ledger, Machine, Measurement, Term, TermTime
 
 _GAP_PER_DISPATCH = 10.0
 """Python, modules and guards around one dispatch: up to this many times its cost is the framework's."""
@@ -26,27 +26,38 @@ class Paging:
     evidence: str
 
 
-def paging_of(measurement: Measurement, machine: Machine, total_s: float) -> Paging:
+def paging_of(measurement: Measurement, machine: Machine, execution: Execution, total_s: float) -> Paging:
     """Faults times their measured cost, at most the measured system time where the system reports it.
 
-    Several threads fault side by side, so that the low end is divided by the threads that were busy.
+    System time is CPU time: on one thread it is stretched by the wall time that others took. Several threads fault
+    side by side, so that the low end is divided by the threads that were busy. Giving pages back is paging too:
+    the high end goes up to the system time, at most twice the faults.
     """
-    faults, system_s = measurement.faults_per_call, measurement.system_s_per_call
+    faults = measurement.faults_per_call
     ceiling = machine.ceiling("fault", threads=1)
-    most = min(0.95 * total_s, system_s if system_s > 0.0 else total_s)
-    if faults <= 0.0:
+    system_s = measurement.system_s_per_call * _stretch(measurement, execution)
+    most = 0.95 * total_s
+    if faults < 1.0:
         return Paging(seconds=Interval(low=0.0, value=0.0, high=0.0), evidence="no page faults")
     if ceiling is None:
-        high = most if system_s > 0.0 else 0.0
         text = f"{faults:,.0f} page faults a call; their cost was not measured here"
-        return Paging(seconds=Interval(low=0.0, value=0.0, high=high), evidence=text)
-    threads = max(1.0, measurement.threads_effective)
-    low, value, high = (min(most, faults * cost) for cost in (ceiling.low, ceiling.value, ceiling.high))
-    bound = f", bounded by {_ms(system_s)} of system time" if value >= system_s > 0.0 else ""
+        return Paging(seconds=Interval(low=0.0, value=0.0, high=min(most, system_s)), evidence=text)
+    threads = max(1.0, min(measurement.threads_effective, float(execution.threads)))
+    bounded = 0.0 < system_s < faults * ceiling.value
+    value = min(most, system_s if bounded else faults * ceiling.value)
+    low = min(value, faults * ceiling.low, 0.8 * value if bounded else value) / threads
+    high = min(most, 1.2 * value if bounded else max(faults * ceiling.high, min(system_s, 2.0 * value)))
+    bound = f", bounded by {_ms(system_s)} of system time" if bounded else ""
     return Paging(
-        seconds=Interval(low=min(low, value) / threads, value=value, high=max(value, high)),
+        seconds=Interval(low=low, value=value, high=max(value, high)),
         evidence=f"{faults:,.0f} page faults a call at {ceiling.value * 1e6:.2f} us each{bound}",
     )
+
+
+def _stretch(measurement: Measurement, execution: Execution) -> float:
+    """Wall seconds for one CPU second of a single thread: above 1 when it had to wait for a CPU."""
+    cpu_s = measurement.cpu_s_per_call
+    return max(1.0, measurement.latency_s.p50 / cpu_s) if execution.threads == 1 and cpu_s > 0.0 else 1.0
 
 
 def terms_of(split: Split, paging: Paging, limits: Roofs, total_s: float, *, eager: bool) -> tuple[TermTime, ...]:
@@ -143,6 +154,8 @@ def _work_evidence(split: Split, parts: list[tuple[Share, float]], term: Term, l
         words.append("no times per operator: from calibrated rates and roofs")
     if straddling:
         words.append(f"{_ms(straddling)} straddle the ridge")
+    if not 0.77 < split.drift < 1.3:
+        words.append(f"the timed pass took {split.drift:.2g}x as long as the profiled one: times are scaled")
     if split.squeezed > 0.01:
         words.append(f"operator times were {split.squeezed:.0%} over the total and fitted")
     return "; ".join(words)

@@ -19,7 +19,7 @@ def diagnose(ledger: Ledger, measurement: Measurement, machine: Machine, executi
         raise ValueError("a measurement without a positive median cannot be diagnosed")
     target, threads = execution.target, max(1, execution.threads)
     limits = roofs(machine, ledger, threads)
-    paging = paging_of(measurement, machine, total_s)
+    paging = paging_of(measurement, machine, execution, total_s)
     parts = split(ledger, machine, total_s=total_s, paging_s=paging.seconds.value, target=target, threads=threads)
     terms = terms_of(parts, paging, limits, total_s, eager=target == EAGER)
     dominant, why = verdict(terms, total_s)

@@ -4,7 +4,8 @@ Why one table for both: the calibration of a runtime, the ledger and the profile
 so all three must say the same word for the same work. An unknown name is ``other``; it is never
 guessed from its spelling, because a wrong kind gives a confident wrong prediction.
 Convolutions with one input channel a group are ``depthwise``: that needs the weight, so callers
-pass it (:func:`conv_kind`).
+pass it (:func:`conv_kind`). Torch's fused attention blocks are ``matmul``: nearly all that they do is
+products with weights, as linear layers.
 """
 
 from __future__ import annotations
@@ -32,13 +33,12 @@ _ATEN = {
         _scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu einsum bilinear _trilinear
         _linear_pointwise _mkl_linear quantized_linear quantized_linear_dynamic qlinear_pointwise _addmm_activation
         linalg_multi_dot inner outer cdist _cdist_forward _grouped_mm tensordot chain_matmul kron
-        _mixed_dtypes_linear""",
+        _mixed_dtypes_linear _native_multi_head_attention _transformer_encoder_layer_fwd""",
     "attention": """scaled_dot_product_attention _scaled_dot_product_flash_attention
         _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
         _scaled_dot_product_cudnn_attention _scaled_dot_product_attention_math
         _scaled_dot_product_fused_attention_overrideable _flash_attention_forward _efficient_attention_forward
-        _native_multi_head_attention flex_attention _transformer_encoder_layer_fwd
-        _scaled_dot_product_attention_math_for_mps""",
+        flex_attention _scaled_dot_product_attention_math_for_mps""",
     "norm": """batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
         _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update cudnn_batch_norm mkldnn_batch_norm
         layer_norm native_layer_norm group_norm native_group_norm instance_norm rms_norm _fused_rms_norm

@@ -7,9 +7,9 @@ operator (allocation, reorders, faults) is folded into it; what a composite spen
 costliest part.
 
 Recording an event costs about as much as a small operator. That cost is measured here (the same calls with
-and without the profiler) and subtracted per event, and reported as the pseudo-operator ``OBSERVER``, which
-``diagnose.merge`` takes out again. It refuses to report Python time: what lies outside operators is seen by
-comparing their sum with the timed total.
+and without the profiler), subtracted per event, and reported as the pseudo-operator ``OBSERVER``; ``CALL`` is
+a whole call without the profiler in the same pass. ``diagnose.merge`` takes both out again. It refuses to
+report Python time: what lies outside operators is seen by comparing their sum with ``CALL``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from ironlaw.records import Op
 OBSERVER = "ironlaw::observer"
 """Name of the pseudo-operator whose ``time_s`` is what the profiler added to a call, and was taken off."""
 
-_BOUNDARY = "ironlaw::call"
+CALL = "ironlaw::call"
+"""Name of the pseudo-operator whose ``time_s`` is a whole call in this pass, unobserved."""
+
+_BOUNDARY = "ironlaw::boundary"
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -52,8 +55,8 @@ def profile(call: Callable[[], object], calls: int) -> tuple[Op, ...]:
     """Mean seconds per operator, input shapes and dtype, over ``calls`` calls of ``call``.
 
     ``Op.calls`` and ``Op.time_s`` are per call; FLOPs and bytes are not counted here (``flops`` None, bytes 0).
-    The shape is that of the inputs, as the ledger writes it: ``2x3x16x16,8x3x3x3,8``. The last Op is
-    :data:`OBSERVER`.
+    The shape is that of the inputs, as the ledger writes it: ``2x3x16x16,8x3x3x3,8``. The last two
+    are :data:`CALL` and :data:`OBSERVER`.
     """
     if calls < 1:
         raise ValueError("profile needs at least one call")
@@ -83,7 +86,8 @@ def profile(call: Callable[[], object], calls: int) -> tuple[Op, ...]:
         )
         for (name, kind, shape, dtype), total in sums.items()
     ]
-    return (*sorted(ops, key=lambda op: -(op.time_s or 0.0)), _observer(round(events), extra))
+    marks = _mark(CALL, 1, statistics.median(plain)), _mark(OBSERVER, round(events), extra)
+    return (*sorted(ops, key=lambda op: -(op.time_s or 0.0)), *marks)
 
 
 def shapes_text(shapes: Iterable[Iterable[int]]) -> str:
@@ -173,5 +177,5 @@ def _conv_kind(event: Any, shapes: list[list[int]]) -> str:
     return conv_kind(max(1, shapes[0][1] // max(1, per_group)), per_group)
 
 
-def _observer(events: int, seconds: float) -> Op:
-    return Op(name=OBSERVER, kind="other", calls=events, flops=None, bytes_low=0.0, bytes_high=0.0, time_s=seconds)
+def _mark(name: str, calls: int, seconds: float) -> Op:
+    return Op(name=name, kind="other", calls=calls, flops=None, bytes_low=0.0, bytes_high=0.0, time_s=seconds)
