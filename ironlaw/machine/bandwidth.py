@@ -1,8 +1,8 @@
 """Bandwidth ceilings by chunk quantiles: DRAM and the last cache level.
 
 Long passes over large arrays average every interruption in: on a shared two-core host they swung
-between 6 and 10 GB/s while the memory could do 31. Here pinned threads walk chunks of 2 MB and each
-notes when its chunks ended; progress of all threads is summed on a grid of short windows, and the
+between 6 and 10 GB/s while the memory could do 31. Here pinned threads walk chunks of 2 MiB (a working set
+that a cache holds, whole and several times) and each notes when its chunks ended; progress of all threads is summed on a grid of short windows, and the
 90 % quantile of a pass is one sample. Windows sum over threads at the same instant, so that two
 threads which take turns never add up to a bandwidth that was not there.
 
@@ -26,6 +26,8 @@ from ironlaw.records import Ceiling
 
 CHUNK_BYTES = 2 << 20
 DRAM_BYTES = 256 << 20
+SMALL_BYTES = 16 << 20
+SMALL_CHUNKS = 16
 WINDOW_CHUNKS = 2
 MIN_PASSES = 5
 LEVEL = 0.9
@@ -62,7 +64,7 @@ def last_level_bytes(root: Path = Path("/")) -> int | None:
 
 
 def dram_bytes(last_level: int | None, threads: int = 1) -> int:
-    """A working set that no cache holds: four times the last level, 64 MiB a thread, an eighth of the memory at most."""
+    """A working set that no cache holds: four times the last level, 64 MiB a thread, within an eighth of the memory."""
     wanted = max(DRAM_BYTES, 4 * (last_level or 0), threads * (64 << 20))
     return min(wanted, environment.memory_bytes() // 8)
 
@@ -70,13 +72,18 @@ def dram_bytes(last_level: int | None, threads: int = 1) -> int:
 def read(source: Any, _target: Any) -> None:
     import numpy as np
 
-    np.maximum.reduce(source)
+    np.maximum.reduce(source, axis=-1)
 
 
 def copy(source: Any, target: Any) -> None:
+    """Row by row: one call over rows that are the same memory would be checked for overlap and crawl."""
     import numpy as np
 
-    np.copyto(target, source)
+    if source.ndim == 1:
+        np.copyto(target, source)
+        return
+    for _ in range(len(source)):
+        np.copyto(target[0], source[0])
 
 
 def passes(kernel: Kernel, total_bytes: int, threads: int, seconds: float) -> list[float]:
@@ -144,20 +151,29 @@ class _Walk:
         self._stop = now > self._deadline and len(self.logs[0]) >= MIN_PASSES
 
     def _pieces(self, cpu: int) -> list[tuple[Any, Any]]:
+        """Source and target of each chunk: consecutive parts of a large share, all of a small one several times."""
         import numpy as np
 
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {cpu})  # 0 is the calling thread
         source, target = np.ones(self.share, np.uint8), np.zeros(self.share, np.uint8)
+        if self.share < SMALL_BYTES:
+            rows = self.chunks[0] // self.share
+            again = [np.lib.stride_tricks.as_strided(a, (rows, self.share), (0, 1)) for a in (source, target)]
+            return [(again[0], again[1])] * len(self.chunks)
         starts = [sum(self.chunks[:n]) for n in range(len(self.chunks))]
         return [(source[at : at + size], target[at : at + size]) for at, size in zip(starts, self.chunks, strict=True)]
 
 
 def chunk_sizes(share: int, threads: int = 1) -> list[int]:
-    """Chunks that cover a thread's share: finer for a small one, so that a pass has windows.
+    """Bytes of each chunk of a pass over a thread's share.
 
-    With many threads they are longer, since between two chunks a thread needs the interpreter's lock.
+    A share that a cache holds is walked whole, several times a chunk: single chunks of it would be so
+    short that the calls count. With many threads chunks are longer, since between two of them a
+    thread needs the interpreter's lock.
     """
-    size = min(CHUNK_BYTES * max(1, threads // 8), max(share // 8, 64 << 10))
+    if share < SMALL_BYTES:
+        return [share * -(-SMALL_BYTES // share)] * SMALL_CHUNKS
+    size = min(CHUNK_BYTES * max(1, threads // 8), share // 8)
     whole, rest = divmod(share, size)
     return [size] * whole + ([rest] if rest >= size // 2 else [])

@@ -68,7 +68,7 @@ def test_own_work_is_not_foreign_and_a_neighbour_is():
     seen, apart = alone.since(marks[0]), both.since(marks[1])
     share = (time.clock_gettime((~child.pid << 3) | 2) - spent) / (time.perf_counter() - start) / cpus
     child.wait()
-    assert seen - apart == pytest.approx(share, abs=0.02), "owning the child takes exactly its time away"
+    assert seen - apart == pytest.approx(share, abs=0.05), "owning the child takes exactly its time away"
     assert seen >= share - 0.06
 
 

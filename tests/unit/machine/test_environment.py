@@ -143,6 +143,24 @@ def test_sysfs_caches_leave_out_instructions(tmp_path):
     assert procfs.sysfs_caches(tmp_path / "none") == {}
 
 
+def test_threads_go_to_separate_cores_before_siblings(tmp_path, monkeypatch):
+    """Four processors on two cores, siblings 0,2 and 1,3: two threads get a core each."""
+    base = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    root = tree(tmp_path, {base.format(n): f"{n % 2},{n % 2 + 2}\n" for n in range(4)})
+    monkeypatch.setattr(environment, "usable_cpus", lambda: (0, 1, 2, 3))
+    assert environment.spread_cpus(2, root) == (3, 2)
+    assert environment.spread_cpus(4, root) == (3, 2, 1, 0)
+    assert environment.spread_cpus(9, root) == (3, 2, 1, 0)
+    monkeypatch.setattr(environment, "usable_cpus", lambda: (0, 2, 3))
+    assert environment.spread_cpus(2, root) == (3, 2)
+    monkeypatch.setattr(environment, "usable_cpus", lambda: (0, 2))
+    assert environment.spread_cpus(2, root) == (2, 0), "no second core: the sibling must do"
+    monkeypatch.setattr(environment, "usable_cpus", lambda: (1, 2, 3))
+    assert environment.spread_cpus(2, root) == (3, 2)
+    monkeypatch.setattr(environment, "usable_cpus", lambda: (0, 1, 3))
+    assert environment.spread_cpus(2, root) == (3, 0), "1 is the sibling of 3"
+
+
 def test_macos_flags_take_linux_names():
     m2 = {"hw.optional.neon": "1", "hw.optional.arm.FEAT_BF16": "1", "hw.optional.arm.FEAT_SME": "0"}
     assert environment.mac_isa(m2) == ("neon", "bf16")

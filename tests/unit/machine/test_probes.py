@@ -45,9 +45,9 @@ def test_a_pass_in_which_threads_ran_apart_says_nothing():
 
 def test_chunks_cover_the_share():
     assert bandwidth.chunk_sizes(64 * MIB) == [bandwidth.CHUNK_BYTES] * 32
-    assert bandwidth.chunk_sizes(MIB) == [MIB // 8] * 8, "a small share is cut finer"
+    assert bandwidth.chunk_sizes(3 * MIB) == [18 * MIB] * 16, "a small share is walked six times a chunk"
     assert bandwidth.chunk_sizes(64 * MIB, threads=64) == [8 * MIB] * 8, "many threads take longer ones"
-    assert sum(bandwidth.chunk_sizes(5 * MIB + 7)) == pytest.approx(5 * MIB, rel=0.01)
+    assert sum(bandwidth.chunk_sizes(50 * MIB + 7)) == pytest.approx(50 * MIB, rel=0.01)
 
 
 def test_dram_is_read_beyond_every_cache(monkeypatch):
