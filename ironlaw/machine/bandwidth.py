@@ -1,10 +1,11 @@
 """Bandwidth ceilings by chunk quantiles: DRAM and the last cache level.
 
 Long passes over large arrays average every interruption in: on a shared two-core host they swung
-between 6 and 10 GB/s while the memory could do 31. Here pinned threads walk chunks of 2 MiB (a working set
-that a cache holds, whole and several times) and each notes when its chunks ended; progress of all threads is summed on a grid of short windows, and the
-90 % quantile of a pass is one sample. Windows sum over threads at the same instant, so that two
-threads which take turns never add up to a bandwidth that was not there.
+between 6 and 10 GB/s while the memory could do 31. Here pinned threads walk chunks of 2 MiB (a working
+set that a cache holds: whole, several times) and each notes when its chunks ended; progress of all
+threads is summed on a grid of short windows, and the 90 % quantile of a pass is one sample. Windows sum
+over threads at the same instant, so that two threads which take turns never add up to a bandwidth
+that was not there.
 
 Reading (an integer maximum, NumPy's SIMD on x86 and ARM) is the roof; copying counts both directions and
 is given beside it. The cache is read at a quarter of its size: what lies near the whole of it is shared
