@@ -323,7 +323,7 @@ def _normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
     import numpy as np
 
     fan = math.prod(shape[1:]) or 1
-    return (np.random.default_rng(seed).standard_normal(shape) / math.sqrt(fan)).astype(np.float32)
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) / np.float32(math.sqrt(fan))
 
 
 def _feeds(inputs: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, np.ndarray]:

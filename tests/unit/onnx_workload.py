@@ -9,7 +9,26 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ironlaw.records import Candidate, Execution, Goal, Kind, ModelFile, Snapshot, TensorSpec
+from ironlaw.records import (
+    Candidate,
+    Conditions,
+    Diagnosis,
+    Environment,
+    Execution,
+    Goal,
+    Identity,
+    KernelRate,
+    Kind,
+    Ledger,
+    Machine,
+    ModelFile,
+    Op,
+    Snapshot,
+    TensorSpec,
+    Term,
+    TermTime,
+    exactly,
+)
 
 SIDE, CHANNELS, CLASSES = 8, 3, 10
 
@@ -128,3 +147,57 @@ def sqnr_db(reference: np.ndarray, other: np.ndarray) -> float:
 def _spec(value: onnx.ValueInfoProto, rows: int) -> TensorSpec:
     dims = [d.dim_value or rows for d in value.type.tensor_type.shape.dim]
     return TensorSpec(name=value.name, shape=tuple(dims), dtype="float32")
+
+
+# ---------------------------------------------------------------- a made-up machine and diagnosis
+
+
+def machine(rates: dict[tuple[str, str, str], float], *, isa: tuple[str, ...] = ("avx512_vnni",)) -> Machine:
+    """Kernel rates in units a second by (target, kind, dtype), known exactly, without fixed costs."""
+    identity = Identity(
+        cpu="test", architecture="x86_64", isa=isa, cores=2, memory_bytes=1 << 33, os="test", python="3.11"
+    )
+    conditions = Conditions(load_1m=0.0, governor=None, frequency_hz=None)
+    kernels = tuple(
+        KernelRate(
+            target=target,
+            kind=kind,
+            dtype=dtype,
+            threads=1,
+            unit="FLOP/s" if kind in ("conv", "depthwise", "matmul") else "B/s",
+            rate=exactly(value),
+            call_s=0.0,
+            shapes=9,
+        )
+        for (target, kind, dtype), value in rates.items()
+    )
+    return Machine(environment=Environment(identity=identity, conditions=conditions), ceilings=(), kernels=kernels)
+
+
+def op(kind: str, flops: float, *, name: str = "", weights_bytes: float = 4e4, dtype: str = "float32") -> Op:
+    """One operator whose traffic is small."""
+    return Op(
+        name=name or kind,
+        kind=kind,
+        calls=1,
+        flops=flops,
+        bytes_low=weights_bytes,
+        bytes_high=1e5,
+        dtype=dtype,
+        weights_bytes=weights_bytes,
+        time_s=1e-3,
+    )
+
+
+def diagnosis(ops: Sequence[Op], total_s: float, *, target: str = "onnxruntime") -> Diagnosis:
+    """A run of those operators that is all compute."""
+    return Diagnosis(
+        total_s=total_s,
+        terms=(TermTime(term=Term.COMPUTE, seconds=exactly(total_s), evidence="made up"),),
+        dominant=Term.COMPUTE,
+        why="made up",
+        ledger=Ledger(ops=tuple(ops), batch=4, source="made up"),
+        bounds=(),
+        target=target,
+        threads=1,
+    )

@@ -151,15 +151,15 @@ def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8Static
     extra: dict[str, Any] = {"CalibStridedMinMax": 1}
     if settings.calibration == "percentile":
         extra["CalibPercentile"] = settings.percentile
-    if settings.scope == "weighted":
-        extra["MatMulConstBOnly"] = True
+    weighted = settings.scope == "weighted"
     with quiet():
         ort.quantize_static(
             ready,
             out,
             _reader(feeds),
             quant_format=ort.QuantFormat.QDQ,
-            op_types_to_quantize=_WEIGHTED if settings.scope == "weighted" else None,
+            op_types_to_quantize=_WEIGHTED if weighted else None,
+            nodes_to_quantize=sorted(_onnx_int8.weighted(ready)) if weighted else None,
             per_channel=settings.per_channel,
             reduce_range=settings.reduce_range,
             activation_type=getattr(ort.QuantType, _ACTIVATIONS[settings.activation]),
