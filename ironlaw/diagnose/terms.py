@@ -123,9 +123,9 @@ def _side(split: Split, term: Term, unsure: tuple[float, float], limits: Roofs, 
     blur = (_PASSES_DIFFER + 0.5 * split.squeezed) * value
     slack = value / work
     interval = Interval(
-        low=max(0.0, low - blur - unsure[0] * slack),
+        low=min(value, max(0.0, low - blur - unsure[0] * slack)),
         value=value,
-        high=min(total_s, high + blur + unsure[1] * slack),
+        high=max(value, min(total_s, high + blur + unsure[1] * slack)),
     )
     return TermTime(term=term, seconds=interval, evidence=_work_evidence(split, parts, term, limits, value))
 
