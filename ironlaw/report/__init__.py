@@ -5,6 +5,8 @@
 - ``words``: a run and a diagnosis in sentences, shared by page and terminal.
 - ``svg``: elements, scales and axes for charts.
 - ``frontier``, ``roofline``, ``terms``, ``predictions``: one chart each.
+- ``marks``: how a trial looks in every chart.
+- ``tables``, ``facts``: rows, names and values of the page as text.
 - ``html``: the page that holds them (``page.html``, ``page.css``, ``page.js``).
 - ``terminal``: tables for the command line.
 """

@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ironlaw.records import Objective, Run
-from ironlaw.report import data, frontier, marks, predictions, roofline, svg, tables, terms, units, words
+from ironlaw.report import data, facts, frontier, marks, predictions, roofline, svg, tables, terms, units, words
 
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:ns|µs|ms|s|min|h|pt|[kMGT]?B|[kMGT]?FLOP)\b)")
 
@@ -69,10 +69,10 @@ def render(run: Run) -> str:
         predictions=_both(lambda size: predictions.draw(run, size)) if predictions.pairs(run) else None,
         score=predictions.score(run),
         rows=tables.trial_rows(run),
-        environment=tables.environment(run.environment),
+        environment=facts.environment(run.environment),
         ceilings=tables.ceiling_rows(run.machine),
         artefact=run.best_trial.artefact,
-        artefact_facts=tables.artefact(run.best_trial.artefact) if run.best_trial.artefact else [],
+        artefact_facts=facts.artefact(run.best_trial.artefact) if run.best_trial.artefact else [],
         ratio=units.ratio,
         machine_notes=run.machine.notes,
     )

@@ -107,11 +107,14 @@ class Scale:
 
 
 def _even(low: float, high: float, count: int) -> list[float]:
-    raw = (high - low) / max(count, 1)
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * s for s in (1, 2, 5, 10) if unit * s >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    """Multiples of the finest 1-2-5 step that gives at most ``count + 1`` of them."""
+    unit = 10.0 ** math.floor(math.log10((high - low) / max(count, 1)))
+    ticks: list[float] = []
+    for step in (unit, 2 * unit, 5 * unit, 10 * unit):
+        ticks = [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        if len(ticks) <= count + 1:
+            break
+    return ticks
 
 
 def linear(values: Iterable[float], start: float, end: float, *, pad: float = 0.06) -> Scale:

@@ -7,25 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ironlaw.records import (
-    Artefact,
-    Certificate,
-    Change,
-    Diagnosis,
-    Environment,
-    Execution,
-    Machine,
-    Measurement,
-    Outcome,
-    Pairs,
-    Run,
-    Term,
-    Trial,
-)
-from ironlaw.report import marks, roofline, terms, units, words
+from ironlaw.records import Change, Diagnosis, Machine, Measurement, Outcome, Run, Term, Trial
+from ironlaw.report import facts, marks, roofline, terms, units, words
 
 OPERATORS = 15
-Facts = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +38,7 @@ class TrialRow:
     short: str
     why: str
     next_step: str
-    details: list[tuple[str, Facts]]
+    details: list[tuple[str, facts.Facts]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +75,7 @@ def _trial(run: Run, number: int, trial: Trial) -> TrialRow:
         short="" if trial.outcome is Outcome.IMPROVED or not number else trial.reason or trial.outcome.cause,
         why=trial.reason or trial.outcome.cause,
         next_step=trial.outcome.next_step if number else "",
-        details=_details(run, trial),
+        details=facts.details(run, trial),
     )
 
 
@@ -127,86 +112,6 @@ def _tone(number: int, outcome: Outcome) -> str:
 
 def _lever(change: Change) -> tuple[str, str]:
     return change.lever, ", ".join(f"{k}={v}" for k, v in change.settings)
-
-
-def _details(run: Run, trial: Trial) -> list[tuple[str, Facts]]:
-    """The groups of facts that a row unfolds into; groups without facts are left out."""
-    prediction = trial.predicted
-    predicted: Facts = []
-    if prediction:
-        low, high = prediction.speedup.low, prediction.speedup.high
-        predicted.append(("gain, 90 %", f"{units.ratio(prediction.speedup.value)} ({units.ratio_range(low, high)})"))
-        predicted.append(("basis", prediction.basis))
-    groups = [
-        ("Predicted", predicted),
-        ("Measured", _measured(trial.measured) if trial.measured else []),
-        (
-            "Quality",
-            [("verdict", words.quality_sentence(run, trial)), ("test", trial.quality.reason)] if trial.quality else [],
-        ),
-        ("Certificate", _certificate(trial.certificate) if trial.certificate else []),
-        ("Changed", [(c.lever, _pairs(c.facts)) for c in trial.changes if c.facts]),
-        ("Execution", _execution(trial.execution)),
-        ("Artefact", artefact(trial.artefact) if trial.artefact else []),
-    ]
-    return [(name, [(k, v) for k, v in facts if v]) for name, facts in groups if any(v for _, v in facts)]
-
-
-def _measured(found: Measurement) -> Facts:
-    latency, energy = found.latency_s, found.energy_j
-    tail = f"p90 {units.seconds(latency.p90)}, p99 {units.seconds(latency.p99)}"
-    joules = f"{units.scaled(energy.value, 'J')}, {energy.source}" if energy.value is not None else units.UNKNOWN
-    return [
-        ("latency", f"p50 {units.seconds(latency.p50)}, {tail}, {latency.samples:,} calls"),
-        ("not given", latency.refused),
-        ("throughput", f"{units.number(found.throughput_per_s)} a second at batch {found.batch}"),
-        ("launches", f"{found.launches} processes, {found.blocks} blocks each, {found.warmup_calls} warm-up calls"),
-        ("warm", "" if found.warm else "no: warm-up did not converge"),
-        ("threads used", f"{units.number(found.threads_effective)}"),
-        ("page faults", f"{units.number(found.faults_per_call)} a call"),
-        ("to load", f"{units.seconds(found.load_s)}, {units.seconds(found.prepare_s)} to prepare"),
-        ("others took", f"{units.percent(found.foreign_cpu)} of the CPU"),
-        ("energy a call", joules),
-    ]
-
-
-def _certificate(found: Certificate) -> Facts:
-    return [
-        ("converted", words.certificate(found)),
-        ("precisions", _pairs(found.precisions)),
-        ("providers", _pairs(found.providers)),
-        ("threads", "" if found.threads is None else str(found.threads)),
-        ("fallbacks", ", ".join(found.fallbacks) or "none"),
-        ("evidence", "; ".join(found.evidence) or "none"),
-    ]
-
-
-def _execution(found: Execution) -> Facts:
-    return [
-        ("target", f"{found.target}, {found.precision}"),
-        ("batch", str(found.batch)),
-        ("threads", f"{found.threads}" + (f" on CPUs {', '.join(map(str, found.cpus))}" if found.cpus else "")),
-        ("replicas", str(found.replicas) if found.replicas > 1 else ""),
-        ("variables", _pairs(found.variables)),
-        ("options", _pairs(found.options)),
-    ]
-
-
-def artefact(found: Artefact) -> Facts:
-    """Where it lies and what it takes."""
-
-    def tensors(specs: tuple[object, ...]) -> str:
-        return "; ".join(str(s) for s in specs)
-
-    inputs = tensors(tuple(f"{t.name} {'×'.join(map(str, t.shape))} {t.dtype}" for t in found.inputs))
-    outputs = tensors(tuple(f"{t.name} {'×'.join(map(str, t.shape))} {t.dtype}" for t in found.outputs))
-    return [
-        ("kind", f"{found.kind} for {found.target}, {units.size(found.size_bytes)}"),
-        ("folder", found.folder),
-        ("files", ", ".join(found.files)),
-        ("inputs", inputs),
-        ("outputs", outputs),
-    ]
 
 
 def term_rows(run: Run) -> list[TermRow]:
@@ -267,30 +172,6 @@ def _others(diagnosis: Diagnosis, times: list[float | None]) -> str:
     return " ".join(parts)
 
 
-def environment(found: Environment) -> tuple[Facts, Facts]:
-    """What must be equal to compare, and what held meanwhile."""
-    who, held = found.identity, found.conditions
-    identity = [
-        ("CPU", who.cpu),
-        ("architecture", who.architecture),
-        ("instructions", " ".join(who.isa)),
-        ("cores", str(who.cores)),
-        ("memory", units.size(who.memory_bytes)),
-        ("accelerators", ", ".join(who.accelerators) or "none"),
-        ("system", who.os),
-        ("Python", who.python),
-        *((name, str(version)) for name, version in who.versions),
-    ]
-    conditions = [
-        ("load, 1 min", units.number(held.load_1m)),
-        ("governor", held.governor or units.UNKNOWN),
-        ("frequency", units.scaled(held.frequency_hz, "Hz")),
-        ("allocator", held.allocator or units.UNKNOWN),
-        *((name, str(value)) for name, value in held.variables),
-    ]
-    return identity, conditions
-
-
 def ceiling_rows(machine: Machine) -> list[list[str]]:
     """Every measured ceiling with its spread; one that its probe refused says why."""
     return [
@@ -308,7 +189,3 @@ def ceiling_rows(machine: Machine) -> list[list[str]]:
 
 def _rate(value: float, unit: str) -> str:
     return units.seconds(value) if unit == "s" else units.scaled(value, unit)
-
-
-def _pairs(pairs: Pairs) -> str:
-    return ", ".join(f"{k}={v}" for k, v in pairs)

@@ -195,13 +195,15 @@ def _table(title: str, columns: Sequence[str], right: Sequence[int] = ()) -> Tab
 
 
 def _name(trial: Trial) -> Text:
-    """Levers a line each, settings below them, so that narrow terminals break neither."""
-    lines = []
+    """Levers a line each, their settings quietly below."""
+    if not trial.changes:
+        return Text("baseline")
+    parts = []
     for change in trial.changes:
-        lines.append(change.lever)
+        parts.append(_text(change.lever))
         if change.settings:
-            lines.append("  " + ", ".join(f"{k}={v}" for k, v in change.settings))
-    return _text("\n".join(lines) or "baseline")
+            parts.append(_text(", ".join(f"{k}={v}" for k, v in change.settings), style="dim"))
+    return Text("\n").join(parts)
 
 
 def _gain(run: Run, trial: Trial) -> Text:

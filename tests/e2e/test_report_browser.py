@@ -21,15 +21,9 @@ from ironlaw.report.html import render
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is missing")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 FIRST = "#frontier .view[data-view='quality'] svg.wide a.point"
 
