@@ -107,7 +107,7 @@ def _multi_head(call: Call) -> float:
 
 def _einsum(call: Call) -> float:
     """The product of all index lengths: the direct evaluation of a two-operand contraction."""
-    left = str(call.attributes["equation"]).replace(" ", "").split("->")[0].split(",")
+    left = call.attributes["equation"].decode().replace(" ", "").split("->")[0].split(",")
     if "." in "".join(left):
         raise KeyError("ellipsis")
     sizes = {
