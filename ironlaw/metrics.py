@@ -179,6 +179,15 @@ class Ready:
         """Scores of one batch: (examples,)."""
         raise AssertionError("a ready metric must say how a batch is scored")
 
+    def head(self, examples: int) -> Ready:
+        """The same metric over the first batches that hold at least ``examples``."""
+        count = held = 0
+        for batch in self.batches:
+            if held >= examples:
+                break
+            held, count = held + _length(batch), count + 1
+        return replace(self, batches=self.batches[:count])
+
     def reference(self, predict: Predict) -> list[list[Array]]:
         """The outputs that fidelity is measured against, a list a batch."""
         return [_ask(predict, batch) for batch in self.batches]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ironlaw.metrics import Scalar, Scores, cosine_fidelity_of, reference_of, score
+from ironlaw.metrics import Ready, Scalar, Scores, cosine_fidelity_of, reference_of, score
 from ironlaw.records import TensorSpec, UserError
 from ironlaw.workloads.batching import in_batches
 from ironlaw.workloads.inference import Inference
@@ -25,6 +25,9 @@ Array = NDArray[Any]
 
 MAX_BATCHES = 256
 """How many calibration batches are kept: more add time to a calibration, not precision to its ranges."""
+
+TRIED = 64
+"""Examples of a ready metric that are tried before a run: its code is ours, so only the model can be at fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,11 +105,13 @@ def evaluator_over(inference: Inference, batches: Sequence[Sequence[Array]]) -> 
 
 
 def check_evaluate(inference: Inference, evaluate: Callable[..., Any], predict: Callable[..., Any]) -> Scores | Scalar:
-    """What ``evaluate`` says of the user's model.
+    """What ``evaluate`` says of the user's model; of a ready metric, on its first :data:`TRIED` examples.
 
     Raises UserError when it raises, returns NaN or Inf, or says something else the second time.
     """
-    first, second = (_ask(inference, evaluate, predict) for _ in range(2))
+    evaluate = evaluate.head(TRIED) if isinstance(evaluate, Ready) else evaluate
+    reference = _reference(evaluate, predict)
+    first, second = (_ask(inference, evaluate, predict, reference) for _ in range(2))
     for answer in (first, second):
         values = answer.values if isinstance(answer, Scores) else np.array([answer.value])
         if not np.isfinite(values).all():
@@ -120,9 +125,22 @@ def check_evaluate(inference: Inference, evaluate: Callable[..., Any], predict: 
     return first
 
 
-def _ask(inference: Inference, evaluate: Callable[..., Any], predict: Callable[..., Any]) -> Scores | Scalar:
+def _reference(evaluate: Callable[..., Any], predict: Callable[..., Any]) -> list[list[Array]] | None:
     try:
-        reference = reference_of(evaluate, predict)
+        return reference_of(evaluate, predict)
+    except UserError:
+        raise
+    except Exception as error:
+        raise blamed(error, "evaluate", "raises") from error
+
+
+def _ask(
+    inference: Inference,
+    evaluate: Callable[..., Any],
+    predict: Callable[..., Any],
+    reference: list[list[Array]] | None,
+) -> Scores | Scalar:
+    try:
         return score(
             evaluate,
             predict,
