@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ironlaw.forms import eager, exported, files
-from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, UserError
+from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, Op, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,32 +159,32 @@ def example(artefact: Artefact) -> tuple[Any, ...]:
         return tensors([stored[spec.name] for spec in artefact.inputs])
 
 
-def heavy_calls(call: Callable[[], Any]) -> list[tuple[str, str]]:
-    """(operator, dtype) of each operator of an arithmetic kind in one call, from a profile of it."""
+def heavy_ops(call: Callable[[], Any]) -> list[Op]:
+    """The operators of arithmetic kinds in one call, from a profile of it."""
     from ironlaw.measure import profile_torch
     from ironlaw.measure.kinds import ARITHMETIC
 
-    ops = profile_torch.profile(call, 1)
-    return [(op.name, op.dtype) for op in ops if op.kind in ARITHMETIC for _ in range(op.calls)]
+    return [op for op in profile_torch.profile(call, 1) if op.kind in ARITHMETIC]
 
 
 def certificate(artefact: Artefact, call: Callable[[], Any], module: Any, extra: Sequence[str] = ()) -> Certificate:
-    """What really ran in one profiled call: operators by precision, dtypes of the weights, threads."""
+    """What really ran in one profiled call: each operator's precision, dtypes of the weights, threads."""
     import torch
 
-    ran = heavy_calls(call)
+    ran = heavy_ops(call)
     wanted = DTYPES[artefact.execution.precision]
     counts: dict[str, int] = {}
-    for _, kind in ran:
-        counts[kind] = counts.get(kind, 0) + 1
-    others = sorted({f"{name} ({kind})" for name, kind in ran if kind != wanted})
-    evidence = [f"profile of one call: {len(ran)} convolutions and products, {_words(counts)}", *extra]
+    for op in ran:
+        counts[op.dtype] = counts.get(op.dtype, 0) + op.calls
+    others = sorted({f"{op.name} {op.shape} ({op.dtype})" for op in ran if op.dtype != wanted})
+    calls = sum(counts.values())
+    evidence = [f"profile of one call: {calls} convolutions and products, {_words(counts)}", *extra]
     if module is not None:
         evidence.append(f"parameters: {_words(parameter_dtypes(module))}")
     return Certificate(
-        eligible=len(ran),
+        eligible=calls,
         converted=counts.get(wanted, 0),
-        precisions=tuple(sorted(counts.items())),
+        precisions=tuple(sorted({f"{op.name} {op.shape}": op.dtype for op in ran}.items())),
         fallbacks=tuple(others[:_LISTED]),
         providers=(("torch", torch.__version__),),
         threads=torch.get_num_threads(),

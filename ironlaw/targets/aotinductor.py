@@ -1,7 +1,7 @@
 """AOTInductor: a compiled package (``model.pt2``) that torch alone loads, with no compilation and no Python inside.
 
 The package is compiled for one batch, precision, thread count (OpenMP regions carry it) and instruction
-set. Casts and layout are exported into the graph, so that it takes and gives what the user's model does.
+set. Casts of the inputs and the layout are exported into the graph, so that it takes what the user's model does.
 Options: ``layout``, ``freezing`` (weights packed at compile time). What is certified is a profile of the package,
 in which library kernels are seen and fused loops are not: those are counted in the package's own source.
 """
