@@ -1,9 +1,10 @@
 """What a lever would give, before anything is measured: three functions that every lever shares.
 
 Why calibrated rates and not peaks: a constant-efficiency roofline is tens of per cent off, while rates per
-operator kind, taken on this machine on shapes that are not the workload's, are about ten. Errors are taken as
-shared within a kind and independent between kinds. Intervals are 90 %; where calibration is missing they
-are wide and ``basis`` says so. It refuses to predict page faults (measured only) and never reads a trial's result.
+operator kind, taken on this machine on shapes that are not the workload's, are about ten. How much a kind's
+rate varies over shapes is known; a part of that is taken as shared by all operators of the kind, the rest
+averages out over them, and kinds err independently. Intervals are 90 %; where calibration is missing
+they are wide and ``basis`` says so. It refuses to predict page faults (measured only).
 
 Fusion is told from the ledger alone: a graph runtime drops views, folds a batch norm into the convolution
 before it, and runs an activation, bias or residual addition inside the convolution or product that made
@@ -27,7 +28,6 @@ from ironlaw.records import (
     Op,
     Prediction,
     Term,
-    exactly,
     precision,
 )
 
@@ -66,19 +66,32 @@ _ADDS = frozenset({"add", "sum", "sub"})
 _ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "float64": 8.0}
 _UNKNOWN_ETA = Interval(low=0.12, value=0.4, high=1.0)
 """Efficiency against a ceiling when no kernel was calibrated: the range seen over kinds on CPUs."""
-_PROXY_WIDTH = 2.0
-_SHAPE_WIDTH = 1.12
-"""Least width of a kind's rate: shapes of the workload differ from those of the calibration."""
+_Z90 = 1.645
+_TENTHS = 2.563
+"""Standard deviations between the 10 % and the 90 % quantile."""
+_SHARED = 0.3
+"""Share of the variance over shapes that all operators of a kind have in common."""
+_LEAST_SIGMA, _PROXY_SIGMA = 0.10, 0.42
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rate:
-    """Work per second of a kind, its fixed cost a call, and how far that may be wrong."""
+    """Work per second of a kind, the log deviation of that over shapes, and the fixed cost of a call."""
 
-    rate: Interval
+    rate: float
+    sigma: float
     per_byte: bool
     call_s: float
+    calibrated: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """Predicted seconds of one kind and their log deviation."""
+
+    seconds: float
+    sigma: float
     calibrated: bool
 
 
@@ -88,33 +101,31 @@ def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, thread
     ``dtype`` is that of convolutions and products; kinds without such kernels run at fp32 rates.
     Page faults are not in it.
     """
-    predicted = _predict(ledger, machine, target, dtype, threads)
-    return predicted[0] if predicted else None
+    parts = _parts(ledger, machine, target, dtype, threads)
+    return _sum(parts) if parts else None
 
 
 def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, threads: int) -> Prediction:
     """Gain in latency of running the diagnosed work there: measured seconds over predicted seconds.
 
-    Half of the error that the same model makes on the present run (log scale) is taken to carry over,
-    since it lies partly in the shapes and partly in the present runtime.
+    Half of the error that the same model makes on the present run (log scale, by kind where operators were
+    timed) is taken to carry over, since it lies partly in the shapes and partly in the present runtime.
     """
-    predicted = _predict(diagnosis.ledger, machine, target, dtype, threads)
-    if predicted is None or diagnosis.total_s <= 0:
+    parts = _parts(diagnosis.ledger, machine, target, dtype, threads)
+    if not parts or diagnosis.total_s <= 0:
         return Prediction(
             speedup=Interval(low=0.2, value=1.0, high=20.0),
             basis=f"nothing was calibrated for {target} {dtype}: any gain from 0.2x to 20x is possible",
         )
-    there, calibrated = predicted
+    there = _sum(_carried(parts, diagnosis, machine))
     kept = sum(diagnosis.seconds(term) for term in _CONSTANT_TERMS)
     if target == EAGER == diagnosis.target:
         kept += diagnosis.seconds(Term.PAGING)
-    there = _carried(there, diagnosis, machine)
     slow, value, fast = (kept + x for x in (there.high, there.value, there.low))
     total = diagnosis.total_s
     speedup = Interval(low=total / slow, value=total / value, high=total / fast)
-    note = (
-        "" if calibrated > 0.5 else f"; only {calibrated:.0%} of that has calibrated kernels, so the interval is wide"
-    )
+    known = sum(p.seconds for p in parts.values() if p.calibrated) / sum(p.seconds for p in parts.values())
+    note = "" if known > 0.5 else f"; only {known:.0%} of that has calibrated kernels, so the interval is wide"
     basis = f"{total * 1e3:.3g} ms measured against {value * 1e3:.3g} ms from {target} {dtype} rates{note}"
     return Prediction(speedup=speedup, basis=basis)
 
@@ -165,35 +176,39 @@ def fused(ledger: Ledger) -> tuple[Op, ...]:
 # ---------------------------------------------------------------- inside
 
 
-def _predict(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: int) -> tuple[Interval, float] | None:
-    """Seconds, and the share of them that calibrated kernels gave."""
-    ops = ledger.ops if target == EAGER else fused(ledger)
-    values: dict[str, float] = defaultdict(float)
-    spread: dict[str, tuple[float, float]] = {}
-    calibrated = 0.0
+def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: int) -> dict[str, _Part]:
+    """Seconds by kind; empty when some kind has neither kernel nor ceiling, or there is no work."""
     stream = _stream_rate(ledger, machine, dtype, threads)
-    for op in ops:
-        rate = _rate(machine, target, op.kind, dtype, threads)
+    times: dict[str, list[float]] = defaultdict(list)
+    rates: dict[str, _Rate] = {}
+    for op in ledger.ops if target == EAGER else fused(ledger):
+        rate = rates.get(op.kind) or _rate(machine, target, op.kind, dtype, threads)
         if rate is None:
-            return None
-        time_s = _op_seconds(op, rate, dtype, stream)
-        values[op.kind] += time_s
-        spread[op.kind] = (rate.rate.value / rate.rate.high, rate.rate.value / rate.rate.low)
-        calibrated += time_s if rate.calibrated else 0.0
-    total = sum(values.values())
-    if total <= 0.0:
-        return None
-    fast = math.sqrt(sum((t * (1.0 - spread[kind][0])) ** 2 for kind, t in values.items()))
-    slow = math.sqrt(sum((t * (spread[kind][1] - 1.0)) ** 2 for kind, t in values.items()))
-    return Interval(low=max(0.05 * total, total - fast), value=total, high=total + slow), calibrated / total
+            return {}
+        rates[op.kind] = rate
+        times[op.kind].append(_op_seconds(op, rate, dtype, stream))
+    parts = {}
+    for kind, found in times.items():
+        total = sum(found)
+        if total > 0.0:
+            effective = total**2 / sum(t * t for t in found)
+            sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
+            parts[kind] = _Part(seconds=total, sigma=max(_LEAST_SIGMA, sigma), calibrated=rates[kind].calibrated)
+    return parts
+
+
+def _sum(parts: dict[str, _Part]) -> Interval:
+    total = sum(part.seconds for part in parts.values())
+    down = math.hypot(*(part.seconds * (1.0 - math.exp(-_Z90 * part.sigma)) for part in parts.values()))
+    up = math.hypot(*(part.seconds * (math.exp(_Z90 * part.sigma) - 1.0) for part in parts.values()))
+    return Interval(low=max(0.05 * total, total - down), value=total, high=total + up)
 
 
 def _op_seconds(op: Op, rate: _Rate, dtype: str, stream: float | None) -> float:
     if op.kind == "view":
         return op.calls * rate.call_s
     shrink = _shrink(op, dtype) if op.kind in _PRODUCERS else 1.0
-    work = op.bytes_high * shrink if rate.per_byte else (op.flops or 0.0)
-    busy = work / rate.rate.value
+    busy = (op.bytes_high * shrink if rate.per_byte else (op.flops or 0.0)) / rate.rate
     if stream and op.weights_bytes:
         busy = max(busy, op.weights_bytes * shrink / stream)
     return busy + op.calls * rate.call_s
@@ -216,14 +231,14 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
     """The calibrated rate, else a kind or dtype beside it (wider), else a ceiling (widest)."""
     proxy = "matmul" if kind in ARITHMETIC else "elementwise"
     if kind == "view":
-        found = machine.kernel(target, "view", "fp32", threads=threads)
-        cost = found.call_s if found else _dispatch(machine, target)
-        return _Rate(rate=exactly(1.0), per_byte=True, call_s=cost, calibrated=True)
-    for name, width in ((kind, _SHAPE_WIDTH), (proxy, _PROXY_WIDTH)):
+        kernel = machine.kernel(target, kind, "fp32", threads=threads)
+        cost = kernel.call_s if kernel else _dispatch(machine, target)
+        return _Rate(rate=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, calibrated=True)
+    for name in (kind, proxy):
         for kernel_dtype in (dtype, "fp32"):
             kernel = machine.kernel(target, name, kernel_dtype, threads=threads)
             if kernel is not None:
-                return _from_kernel(kernel, width, threads)
+                return _from_kernel(kernel, 0.0 if name == kind else _PROXY_SIGMA, threads)
     ceiling = (
         machine.ceiling("matmul", dtype=dtype, threads=threads)
         or machine.ceiling("matmul", dtype="fp32", threads=threads)
@@ -232,12 +247,13 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
     )
     if ceiling is None:
         return None
-    eta = Interval(
-        low=ceiling.value * _UNKNOWN_ETA.low,
-        value=ceiling.value * _UNKNOWN_ETA.value,
-        high=ceiling.value * _UNKNOWN_ETA.high,
+    return _Rate(
+        rate=ceiling.value * _UNKNOWN_ETA.value,
+        sigma=math.log(_UNKNOWN_ETA.high / _UNKNOWN_ETA.low) / (2.0 * _Z90),
+        per_byte=kind not in ARITHMETIC,
+        call_s=_dispatch(machine, target),
+        calibrated=False,
     )
-    return _Rate(rate=eta, per_byte=kind not in ARITHMETIC, call_s=_dispatch(machine, target), calibrated=False)
 
 
 def _dispatch(machine: Machine, target: str) -> float:
@@ -245,30 +261,44 @@ def _dispatch(machine: Machine, target: str) -> float:
     return found.value if found and target == EAGER else 0.0
 
 
-def _from_kernel(kernel: KernelRate, width: float, threads: int) -> _Rate:
-    """Widened to at least ``width`` either way, and upwards when fewer threads were calibrated than asked."""
+def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> _Rate:
+    """Wider when it stands in for another kind, or was calibrated with fewer threads than asked."""
     more = max(1.0, threads / max(1, kernel.threads))
-    value = kernel.rate.value * math.sqrt(more)
-    low = min(kernel.rate.low, value / width)
-    high = max(kernel.rate.high * more, value * width)
+    value = kernel.rate.value
+    over_shapes = math.log(max(kernel.rate.high, value) / max(min(kernel.rate.low, value), 1e-3 * value)) / _TENTHS
     return _Rate(
-        rate=Interval(low=max(low, value * 1e-3), value=value, high=high),
+        rate=value * math.sqrt(more),
+        sigma=math.hypot(over_shapes, extra_sigma, math.log(more) / 2.0),
         per_byte="FLOP" not in kernel.unit.upper(),
         call_s=kernel.call_s,
-        calibrated=width < _PROXY_WIDTH,
+        calibrated=extra_sigma == 0.0,
     )
 
 
-def _carried(there: Interval, diagnosis: Diagnosis, machine: Machine) -> Interval:
-    """The prediction moved by half the error of the same model on what was measured, and widened by the rest."""
+def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine) -> dict[str, _Part]:
+    """Each kind moved by half the log error that the model makes on the present run, and widened by a third of it."""
+    now = _parts(diagnosis.ledger, machine, diagnosis.target, _dtype_now(diagnosis.ledger), diagnosis.threads)
+    if not now or not all(part.calibrated for part in now.values()):
+        return parts
     measured = diagnosis.total_s - diagnosis.seconds(Term.PAGING) - sum(diagnosis.seconds(t) for t in _CONSTANT_TERMS)
-    now = _predict(diagnosis.ledger, machine, diagnosis.target, _dtype_now(diagnosis.ledger), diagnosis.threads)
-    if now is None or now[1] < 0.5 or measured <= 0.0:
-        return there
-    error = min(3.0, max(1 / 3.0, measured / now[0].value))
-    half = math.sqrt(error)
-    width = max(half, 1 / half)
-    return there.scaled(half).times(Interval(low=1 / width, value=1.0, high=width))
+    overall = measured / sum(part.seconds for part in now.values())
+    by_kind = _measured_by_kind(diagnosis.ledger, measured)
+    moved_parts = {}
+    for kind, part in parts.items():
+        seen = by_kind[kind] / now[kind].seconds if by_kind.get(kind) and kind in now else overall
+        error = math.log(min(3.0, max(1 / 3.0, seen))) if seen > 0.0 else 0.0
+        sigma = math.hypot(part.sigma, abs(error) / 3.0)
+        moved_parts[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(error / 2.0), sigma=sigma)
+    return moved_parts
+
+
+def _measured_by_kind(ledger: Ledger, measured_s: float) -> dict[str, float]:
+    """Measured seconds by kind, page faults taken out in proportion; empty when operators were not timed."""
+    sums: dict[str, float] = defaultdict(float)
+    for op in ledger.ops:
+        sums[op.kind] += op.time_s or 0.0
+    total = sum(sums.values())
+    return {kind: seconds * measured_s / total for kind, seconds in sums.items()} if total > 0.0 else {}
 
 
 def _dtype_now(ledger: Ledger) -> str:
