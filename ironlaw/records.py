@@ -306,7 +306,7 @@ class KernelRate:
     """What one operator kind reached in a runtime on calibration shapes (never the workload's).
 
     ``rate`` is FLOP/s for arithmetic kinds and B/s for the others; ``call_s`` is the fixed cost of
-    one such operator; quantiles are over shapes.
+    one such operator; quantiles are over shapes. ``valid`` is False when others took too much of the CPU.
     """
 
     target: str
@@ -317,6 +317,7 @@ class KernelRate:
     rate: Interval
     call_s: float
     shapes: int
+    valid: bool = True
 
 
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "int8", "qint8": "int8"}

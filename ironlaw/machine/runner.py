@@ -10,6 +10,7 @@ that stdout holds the answer only.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import inspect
 import os
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from ironlaw.contracts import Probe
-from ironlaw.machine.gate import Findings, settle
+from ironlaw.machine.gate import MAX_FOREIGN, Findings, settle
 from ironlaw.measure.foreign import ForeignClock
 from ironlaw.records import Cache, Ceiling, UserError, to_json
 
@@ -58,9 +59,17 @@ def run_probe(name: str, threads: int, seconds: float, *, attempts: int, patienc
 
 
 def run_target(name: str, threads: int, seconds: float) -> Findings:
+    """Kernel rates of a target; not ``valid``, with a note, where others took too much of the CPU."""
     from ironlaw.registry import target
 
-    return Findings(kernels=tuple(target(name).calibrate(threads, seconds)))
+    chosen, clock = target(name), ForeignClock()
+    mark = clock.mark()
+    kernels = tuple(chosen.calibrate(threads, seconds))
+    foreign = clock.since(mark) - clock.resolution(mark)
+    if foreign <= MAX_FOREIGN:
+        return Findings(kernels=kernels)
+    note = f"calibration of {name} at {threads}: others took {foreign:.0%} of the CPU time"
+    return Findings(kernels=tuple(dataclasses.replace(k, valid=False) for k in kernels), notes=(note,))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

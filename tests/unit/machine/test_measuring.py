@@ -2,15 +2,16 @@
 
 import dataclasses
 import sys
-from pathlib import Path
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from ironlaw.machine import cached, measuring
+from ironlaw.machine import cached, measuring, runner
 from ironlaw.machine.environment import environment
-from ironlaw.machine.gate import Findings, ceiling
+from ironlaw.machine.gate import Findings, ceiling, judge
 from ironlaw.machine.measuring import Job
-from ironlaw.records import Machine, UserError, from_json, to_json
+from ironlaw.records import KernelRate, Machine, UserError, exactly, from_json, to_json
 
 
 @pytest.fixture
@@ -101,6 +102,19 @@ def test_what_goes_wrong_in_a_probe_is_a_note(program, note, tmp_path, monkeypat
     assert note in found.notes[0]
 
 
+@pytest.mark.parametrize(("foreign", "valid"), [(0.02, True), (0.4, False)])
+def test_rates_taken_while_others_worked_are_not_valid(monkeypatch, foreign, valid):
+    rate = KernelRate(
+        target="x", kind="conv", dtype="fp32", threads=2, unit="FLOP/s", rate=exactly(1.0), call_s=1.0, shapes=1
+    )
+    monkeypatch.setattr("ironlaw.registry.target", lambda _: SimpleNamespace(calibrate=lambda *_: [rate]))
+    clock = SimpleNamespace(mark=lambda: 0, since=lambda _: foreign, resolution=lambda _: 0.0)
+    monkeypatch.setattr(runner, "ForeignClock", lambda: clock)
+    found = runner.run_target("x", 2, 0.1)
+    assert [k.valid for k in found.kernels] == [valid]
+    assert bool(found.notes) is not valid
+
+
 def test_thread_counts_beyond_the_cores_are_refused():
     with pytest.raises(UserError, match="100000"):
         measuring.measure(threads=(1, 100_000), quick=True)
@@ -116,46 +130,84 @@ def test_calibrations_run_at_one_thread_and_all_and_share_the_time(monkeypatch):
 
 
 def test_saved_and_loaded_is_equal(machine, tmp_path):
-    digest = machine.environment.identity.digest
-    assert cached.load(tmp_path / "none", digest) is None
-    path = cached.save(tmp_path / "deep" / "machines", machine)
-    assert cached.load(path.parent, digest) == machine
-    assert cached.load(path.parent, "0" * 64) is None
-    assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
+    digest, folder = machine.environment.identity.digest, tmp_path / "deep" / "machines"
+    assert cached.load(folder, digest) is None
+    assert cached.save(folder, machine) == machine
+    assert cached.load(folder, digest) == machine
+    assert cached.load(folder, "0" * 64) is None
+    assert list(folder.iterdir()) == [cached.path_of(folder, digest)], "no temporary file stays"
 
 
 @pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "[]", lambda t: "{}", lambda t: "\0" * 9])
 def test_a_corrupt_file_is_no_machine_and_says_so(machine, tmp_path, damage):
-    path = cached.save(tmp_path, machine)
+    digest = machine.environment.identity.digest
+    cached.save(tmp_path, machine)
+    path = cached.path_of(tmp_path, digest)
     path.write_text(damage(path.read_text()))
     said = []
-    assert cached.load(tmp_path, machine.environment.identity.digest, talk=said.append) is None
+    assert cached.load(tmp_path, digest, talk=said.append) is None
     assert len(said) == 1
     assert str(path) in said[0]
     cached.save(tmp_path, machine)
-    assert cached.load(tmp_path, machine.environment.identity.digest) == machine
+    assert cached.load(tmp_path, digest) == machine
 
 
 def test_a_file_of_another_identity_is_refused(machine, tmp_path):
     digest = machine.environment.identity.digest
-    path = cached.save(tmp_path, machine)
+    cached.save(tmp_path, machine)
+    path = cached.path_of(tmp_path, digest)
     path.write_text(path.read_text().replace(machine.environment.identity.cpu, "another"))
     assert cached.load(tmp_path, digest) is None
 
 
-def test_quick_never_replaces_full(machine, tmp_path):
+def test_quick_never_replaces_full_but_fills_its_gaps(machine, tmp_path):
     digest = machine.environment.identity.digest
-    quick = dataclasses.replace(machine, quick=True, ceilings=())
+    quick = dataclasses.replace(machine, quick=True, ceilings=tuple(_times(c, 3.0) for c in machine.ceilings))
     cached.save(tmp_path, quick)
     assert cached.load(tmp_path, digest) == quick
     assert cached.load(tmp_path, digest, full=True) is None
-    cached.save(tmp_path, machine)
-    cached.save(tmp_path, quick)
-    assert cached.load(tmp_path, digest) == machine
+    gap = dataclasses.replace(machine, ceilings=(machine.ceilings[0], judge(machine.ceilings[1], 0.9)))
+    assert cached.save(tmp_path, gap).ceilings == (machine.ceilings[0], quick.ceilings[1])
+    assert cached.save(tmp_path, quick).quick is False
+    assert cached.load(tmp_path, digest, full=True).ceilings[0] == machine.ceilings[0]
+
+
+def test_a_busy_hour_does_not_spoil_a_quiet_one(machine, tmp_path):
+    rate = KernelRate(
+        target="torch", kind="conv", dtype="fp32", threads=1, unit="FLOP/s", rate=exactly(1.0), call_s=1.0, shapes=1
+    )
+    quiet = dataclasses.replace(machine, kernels=(rate,))
+    cached.save(tmp_path, quiet)
+    busy = dataclasses.replace(machine, ceilings=tuple(judge(_times(c, 0.1), 0.9) for c in machine.ceilings))
+    assert cached.save(tmp_path, busy).ceilings == machine.ceilings
+    assert cached.load(tmp_path, machine.environment.identity.digest).kernels == (rate,)
+    shaken = dataclasses.replace(busy, kernels=(dataclasses.replace(rate, rate=exactly(0.1), valid=False),))
+    assert cached.save(tmp_path, shaken).kernels == (rate,)
+    faster = dataclasses.replace(machine, ceilings=tuple(_times(c, 2.0) for c in machine.ceilings))
+    assert cached.save(tmp_path, faster).ceilings == faster.ceilings, "the newer of two settled ones"
+
+
+def test_an_unsettled_machine_goes_stale_and_a_settled_one_does_not(machine, tmp_path, monkeypatch):
+    digest, said = machine.environment.identity.digest, []
+    fault = ceiling("fault", "s", [1e-6] * 3)
+    cached.save(tmp_path, dataclasses.replace(machine, ceilings=(*machine.ceilings, judge(fault, 0.9))))
+    assert cached.load(tmp_path, digest) is not None, "not within a quarter of an hour"
+    later = time.time() + 2 * cached.STALE_S
+    monkeypatch.setattr(cached.time, "time", lambda: later)
+    assert cached.load(tmp_path, digest, talk=said.append) is None
+    assert cached.load(tmp_path, digest, stale=True) is not None, "to print it, whatever it is"
+    assert said == ["the stored ceilings did not settle (fault): measuring again"]
+    cached.save(tmp_path, dataclasses.replace(machine, ceilings=(*machine.ceilings, fault)))
+    assert cached.load(tmp_path, digest) is not None
+
+
+def _times(found, factor):
+    return dataclasses.replace(found, low=found.low * factor, value=found.value * factor, high=found.high * factor)
 
 
 def test_a_failed_write_leaves_the_old_file(machine, tmp_path, monkeypatch):
-    path = cached.save(tmp_path, machine)
+    digest = machine.environment.identity.digest
+    cached.save(tmp_path, machine)
 
     def full(_):
         raise OSError(28, "No space left on device")
@@ -163,8 +215,8 @@ def test_a_failed_write_leaves_the_old_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(cached.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         cached.save(tmp_path, dataclasses.replace(machine, ceilings=()))
-    assert cached.load(tmp_path, machine.environment.identity.digest) == machine
-    assert list(tmp_path.iterdir()) == [path]
+    assert cached.load(tmp_path, digest) == machine
+    assert list(tmp_path.iterdir()) == [cached.path_of(tmp_path, digest)]
 
 
 @pytest.mark.slow
@@ -186,4 +238,4 @@ def test_a_real_quick_measure_keeps_its_invariants(tmp_path):
     assert machine.ceiling("dispatch").value < 1e-3
     assert machine.ceiling("allocation_faults").unit == "faults"
     assert all(c.size_bytes > 0 and c.bandwidth_bytes_per_s > 0 for c in machine.caches)
-    assert Path(cached.save(tmp_path, machine)).stat().st_size > 1000
+    assert cached.save(tmp_path, machine) == machine
