@@ -71,7 +71,9 @@ _TENTHS = 2.563
 """Standard deviations between the 10 % and the 90 % quantile."""
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
-_LEAST_SIGMA, _PROXY_SIGMA = 0.10, 0.42
+_LEAST_SIGMA, _PROXY_SIGMA, _SAME_SIGMA = 0.10, 0.42, 0.03
+_MOST_CARRIED = 0.55
+"""Log of the most that an error on the present target changes a prediction for another (1.7x)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
 
 
@@ -88,11 +90,11 @@ class _Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Part:
-    """Predicted seconds of one kind and their log deviation."""
+    """Predicted seconds of one kind, their log deviation, and the rate that they came from."""
 
     seconds: float
     sigma: float
-    calibrated: bool
+    rate: _Rate
 
 
 def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int) -> Interval | None:
@@ -108,8 +110,9 @@ def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, thread
 def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, threads: int) -> Prediction:
     """Gain in latency of running the diagnosed work there: measured seconds over predicted seconds.
 
-    Half of the error that the same model makes on the present run (log scale, by kind where operators were
-    timed) is taken to carry over, since it lies partly in the shapes and partly in the present runtime.
+    The error that the same model makes on the present run (by kind where operators were timed) carries over: all
+    of it on the same target, half of it (log scale) to another, since it lies partly in the shapes and partly
+    in the present runtime. Kernels that stay the same keep their measured time.
     """
     parts = _parts(diagnosis.ledger, machine, target, dtype, threads)
     if not parts or diagnosis.total_s <= 0:
@@ -117,14 +120,14 @@ def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, th
             speedup=Interval(low=0.2, value=1.0, high=20.0),
             basis=f"nothing was calibrated for {target} {dtype}: any gain from 0.2x to 20x is possible",
         )
-    there = _sum(_carried(parts, diagnosis, machine))
+    there = _sum(_carried(parts, diagnosis, machine, target))
     kept = sum(diagnosis.seconds(term) for term in _CONSTANT_TERMS)
     if target == EAGER == diagnosis.target:
         kept += diagnosis.seconds(Term.PAGING)
     slow, value, fast = (kept + x for x in (there.high, there.value, there.low))
     total = diagnosis.total_s
     speedup = Interval(low=total / slow, value=total / value, high=total / fast)
-    known = sum(p.seconds for p in parts.values() if p.calibrated) / sum(p.seconds for p in parts.values())
+    known = _calibrated(parts)
     note = "" if known > 0.5 else f"; only {known:.0%} of that has calibrated kernels, so the interval is wide"
     basis = f"{total * 1e3:.3g} ms measured against {value * 1e3:.3g} ms from {target} {dtype} rates{note}"
     return Prediction(speedup=speedup, basis=basis)
@@ -193,7 +196,7 @@ def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: i
         if total > 0.0:
             effective = total**2 / sum(t * t for t in found)
             sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
-            parts[kind] = _Part(seconds=total, sigma=max(_LEAST_SIGMA, sigma), calibrated=rates[kind].calibrated)
+            parts[kind] = _Part(seconds=total, sigma=max(_LEAST_SIGMA, sigma), rate=rates[kind])
     return parts
 
 
@@ -275,21 +278,31 @@ def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> _Rate:
     )
 
 
-def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine) -> dict[str, _Part]:
-    """Each kind moved by half the log error that the model makes on the present run, and widened by a third of it."""
+def _calibrated(parts: dict[str, _Part]) -> float:
+    """The share of the predicted seconds that comes from the kind's own kernels."""
+    return sum(part.seconds for part in parts.values() if part.rate.calibrated) / sum(p.seconds for p in parts.values())
+
+
+def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine, target: str) -> dict[str, _Part]:
+    """Each kind moved by the log error that the model makes on the present run, and widened by a part of it."""
     now = _parts(diagnosis.ledger, machine, diagnosis.target, _dtype_now(diagnosis.ledger), diagnosis.threads)
-    if not now or not all(part.calibrated for part in now.values()):
+    if not now or _calibrated(now) < 0.5:
         return parts
     measured = diagnosis.total_s - diagnosis.seconds(Term.PAGING) - sum(diagnosis.seconds(t) for t in _CONSTANT_TERMS)
     overall = measured / sum(part.seconds for part in now.values())
     by_kind = _measured_by_kind(diagnosis.ledger, measured)
-    moved_parts = {}
+    same_target = target == diagnosis.target
+    out = {}
     for kind, part in parts.items():
         seen = by_kind[kind] / now[kind].seconds if by_kind.get(kind) and kind in now else overall
-        error = math.log(min(3.0, max(1 / 3.0, seen))) if seen > 0.0 else 0.0
-        sigma = math.hypot(part.sigma, abs(error) / 3.0)
-        moved_parts[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(error / 2.0), sigma=sigma)
-    return moved_parts
+        error = math.log(seen) if seen > 0.0 else 0.0
+        if same_target and kind in now and now[kind].rate == part.rate:
+            out[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(error), sigma=_SAME_SIGMA)
+            continue
+        carried = error if same_target else max(-_MOST_CARRIED, min(_MOST_CARRIED, error / 2.0))
+        sigma = math.hypot(part.sigma, carried / 2.0 if not same_target else 0.0)
+        out[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(carried), sigma=sigma)
+    return out
 
 
 def _measured_by_kind(ledger: Ledger, measured_s: float) -> dict[str, float]:

@@ -251,3 +251,20 @@ def test_seconds_of_kinds():
     assert predict.of_kinds(diagnosis(NET, 0.05), ["conv"]) is None
     over = dataclasses.replace(diagnosis(book, 0.02))
     assert predict.of_kinds(over, ["conv", "norm"]).high == 0.02
+
+
+def test_moving_to_where_it_already_runs_changes_nothing():
+    book = ledger(op("conv", flops=1e9, time_s=0.07), op("pool", high=1e6, time_s=0.01))
+    host = machine(kernel("ort", "conv", 50e9, spread=3.0), kernel("ort", "pool", 1e9))
+    seen = dataclasses.replace(diagnosis(book, 0.1, compute=0.09, residual=0.01), target="ort")
+    found = predict.moved(seen, host, target="ort", dtype="fp32", threads=1)
+    assert found.speedup.value == pytest.approx(1.0)
+    assert found.speedup.high < 1.1
+
+
+def test_on_the_same_target_only_the_new_kernels_change():
+    book = ledger(op("conv", flops=1e9, time_s=0.06), op("pool", high=1e6, time_s=0.04))
+    host = machine(kernel("ort", "conv", 50e9), kernel("ort", "conv", 150e9, dtype="int8"), kernel("ort", "pool", 1e9))
+    seen = dataclasses.replace(diagnosis(book, 0.1), target="ort")
+    found = predict.moved(seen, host, target="ort", dtype="int8", threads=1)
+    assert found.speedup.value == pytest.approx(100 / (40 + 60 / 3))
