@@ -30,21 +30,23 @@ CALIBRATED = ("torch", "onnxruntime", "openvino")
 
 
 def machine(*, home: Path | None = None, fresh: bool = False, quick: bool = False, talk: Talk | None = None) -> Machine:
-    """The measured ceilings of this host: from the store when they were measured in this environment."""
+    """The measured ceilings of this host: from the store when they were measured in this environment.
+
+    ``quick`` is content with fewer repetitions (under 25 s on two cores, else under 60 s); a full measurement,
+    once made, serves both. Raises UserError when the store cannot be written.
+    """
     from ironlaw.machine import cached, measure
     from ironlaw.machine.environment import environment
-
-    folder = (home or home_folder()) / "machines"
-    say = talk or _silent
-    known = None if fresh else cached.load(folder, environment().identity.digest, talk=say)
-    if known is not None:
-        return dataclasses.replace(known, environment=environment())
-    targets = [name for name in CALIBRATED if not registry.unmet(registry.target(name).needs)]
-    say("measuring this machine's ceilings (once an environment)")
     from ironlaw.measure.lock import machine_lock
 
+    folder, say = (home or home_folder()) / "machines", talk or _silent
+    known = None if fresh else cached.load(folder, environment().identity.digest, full=not quick, talk=say)
+    if known is not None:
+        return dataclasses.replace(known, environment=environment())
+    say("measure this machine's ceilings (kept for this environment)")
+    targets = [name for name in CALIBRATED if not registry.unmet(registry.target(name).needs)]
     with machine_lock(say):
-        found = measure(threads=None, quick=quick, progress=say, targets=targets)
+        found = measure(threads=None, quick=quick, progress=lambda line: say(f"  {line}"), targets=targets)
     with clear_errors(folder):
         cached.save(folder, found)
     return found
@@ -269,6 +271,20 @@ def stored_machine(home: Path | None = None) -> Machine:
     return known
 
 
+def machine_text(found: Machine) -> Any:
+    """The ceilings as a table for the terminal."""
+    from ironlaw.machine import roofline
+
+    return roofline.text(found)
+
+
+def draw_machine(found: Machine, path: Path) -> None:
+    """Write the roofline of a machine as SVG."""
+    from ironlaw.machine import roofline
+
+    write_atomically(path, roofline.svg(found))
+
+
 def data_of(found: Any) -> Any:
     """A record as JSON data."""
     return to_data(found)
@@ -312,6 +328,6 @@ def comparison_text(found: Comparison) -> str:
 
 __all__ = [
     "Comparison", "Talk", "compare", "comparison_data", "comparison_text", "compute_law", "data_of", "deploy",
-    "diagnose", "law_catalogue", "lever_catalogue", "list_runs", "load_run", "machine", "plan", "plan_data",
+    "diagnose", "draw_machine", "law_catalogue", "lever_catalogue", "list_runs", "load_run", "machine", "machine_text", "plan", "plan_data",
     "prediction_scores", "prune", "report", "run_json", "stored_machine", "tune", "where_text",
 ]  # fmt: skip

@@ -28,9 +28,9 @@ app = typer.Typer(
 Workload = Annotated[str, typer.Argument(metavar="W", help="file.py:name, model.onnx with --data, or demo:NAME")]
 Data = Annotated[Path | None, typer.Option(help="inputs by the graph's names, labels as y (.npz), for model.onnx")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="write JSON; - for standard output")]
-Debug = Annotated[bool, typer.Option(help="show the traceback of an error")]
-Quiet = Annotated[bool, typer.Option(help="no progress")]
-Fresh = Annotated[bool, typer.Option(help="measure anew what is stored")]
+Debug = Annotated[bool, typer.Option("--debug", help="show the traceback of an error")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="measure anew what is stored")]
 Names = Annotated[list[str] | None, typer.Option(help="name of a lever; may be repeated")]
 
 
@@ -51,22 +51,22 @@ def _root(
 
 @app.command()
 def machine(
-    show: Annotated[bool, typer.Option(help="print what is stored, measure nothing")] = False,
+    show: Annotated[bool, typer.Option("--show", help="print what is stored, measure nothing")] = False,
     fresh: Fresh = False,
-    quick: Annotated[bool, typer.Option(help="fewer repetitions, under 25 s")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="fewer repetitions, under 25 s")] = False,
     svg: Annotated[Path | None, typer.Option(help="draw the roofline into this file")] = None,
     json_file: Json = None,
     quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Measure this machine's ceilings (cached by environment) and draw its roofline."""
     from ironlaw import api
-    from ironlaw.machine import roofline
-    from ironlaw.store import write_atomically
 
-    found = api.stored_machine() if show else api.machine(fresh=fresh, quick=quick, talk=_talk(quiet))
-    if svg is not None:
-        write_atomically(svg, roofline.svg(found))
-    _emit(json_file, lambda: api.data_of(found), lambda: roofline.text(found))
+    with _errors(debug):
+        found = api.stored_machine() if show else api.machine(fresh=fresh, quick=quick, talk=_talk(quiet))
+        if svg is not None:
+            api.draw_machine(found, svg)
+        _emit(json_file, lambda: api.data_of(found), lambda: api.machine_text(found))
 
 
 @app.command()
@@ -105,7 +105,7 @@ def tune(
     trial_limit: Annotated[str, typer.Option(help="of one step of one trial")] = "5min",
     memory_limit: Annotated[str | None, typer.Option(help="of one worker, such as 8GB")] = None,
     data: Data = None,
-    plan_only: Annotated[bool, typer.Option(help="print what would be tried, apply nothing")] = False,
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="print what would be tried, apply nothing")] = False,
     fresh: Fresh = False,
     json_file: Json = None,
     quiet: Quiet = False,

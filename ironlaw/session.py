@@ -87,7 +87,7 @@ def opened(
         name = inference.name or (workload if isinstance(workload, str) else "inference")
         with clear_errors(root):
             taken = snapshot(inference, store.folder("snapshots"), name)
-        host = know_machine(home=root, talk=talk)
+        host = know_machine(home=root, quick=True, talk=talk)
         base = base_candidate(taken, goal)
         key = host.environment.identity.digest
         if fresh:

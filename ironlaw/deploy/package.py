@@ -24,7 +24,7 @@ CHECK_LIMIT_S = 600.0
 _TAIL = """
 import sys
 if len(sys.argv) > 1:  # outputs into a file, for the check of the package
-    many = list(outputs.values()) if hasattr(outputs, "values") and callable(outputs.values) else outputs
+    many = list(outputs.values()) if hasattr(outputs, "items") else outputs
     found = many if isinstance(many, (list, tuple)) else [many]
     arrays = [o.detach().float().numpy() if hasattr(o, "detach") else numpy.asarray(o) for o in found]
     numpy.savez(sys.argv[1], *arrays)
