@@ -13,7 +13,8 @@ the input; it never returns NaN or Inf.
 - ``deterministic``: M/D/c exactly, with its percentiles
 - ``collectives``: alpha-beta costs of broadcast, reduction, exchange
 - ``pipeline``: bubbles and memory of GPipe, 1F1B, interleaved 1F1B
-- ``memory``: training state, activations, checkpointing, peak of a step, KV cache
+- ``memory``: training state, activations, checkpointing, KV cache
+- ``training_peak``: the peak of a training step, by part, from its layers
 - ``energy``: energy per event, 45 nm and 7 nm tables
 - ``pareto``: the non-dominated set
 - ``law``: what a law declares (name, inputs, unit, validity, source); ``checks``: its refusals

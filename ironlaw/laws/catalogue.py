@@ -24,6 +24,7 @@ from ironlaw.laws import (
     queueing,
     roofline,
     speedup,
+    training_peak,
     usl,
 )
 from ironlaw.laws.law import Law, Result
@@ -39,6 +40,7 @@ _FAMILIES = (
     collectives,
     pipeline,
     memory,
+    training_peak,
     energy,
 )
 

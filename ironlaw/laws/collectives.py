@@ -260,7 +260,7 @@ LAWS = (
         "Reduce-scatter around a ring",
         "(p-1) alpha + (p-1)/p n (1/B + gamma)",
         ring_reduce_scatter_s,
-        f"{CHAN}, section 5 (bucket algorithm)",
+        f"{CHAN}, bucket algorithm",
         reduces=True,
     ),
     _law(
@@ -268,7 +268,7 @@ LAWS = (
         "All-reduce around a ring",
         "2 (p-1) alpha + 2 (p-1)/p n/B + (p-1)/p n gamma",
         ring_allreduce_s,
-        f"{PATARASUK}, section 3",
+        f"{PATARASUK}, ring algorithm",
         reduces=True,
     ),
     _law(
@@ -276,7 +276,7 @@ LAWS = (
         "All-reduce by reduce and broadcast over a binomial tree",
         "ceil(lg p) (2 alpha + 2 n/B + n gamma)",
         tree_allreduce_s,
-        f"{THAKUR}, sections 4.2 and 4.4",
+        f"{THAKUR}, sections 4.2 and 4.5",
         reduces=True,
     ),
     _law(

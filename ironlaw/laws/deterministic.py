@@ -20,7 +20,7 @@ from ironlaw.laws.checks import quantile
 from ironlaw.laws.law import Law, count
 from ironlaw.laws.queueing import ARRIVAL, POISSON, SERVICE, UNITS, Q, Queue, as_numbers, bisect, load, steady
 
-KHINTCHINE = "Pollaczek-Khintchine; Kleinrock, Queueing Systems I, 1975, eq. 5.70"
+KHINTCHINE = "Pollaczek-Khintchine; Kleinrock, Queueing Systems I, 1975, chapter 5 (mean-value formula)"
 CROMMELIN = "Crommelin, Delay Probability Formulae, Post Office Electrical Engineers' Journal 26, 1934"
 FRANX = "Franx, A Simple Solution for the M/D/c Waiting Time Distribution, Operations Research Letters 29(5), 2001"
 MOST_STATES = 2**20

@@ -1,9 +1,8 @@
-"""Memory of training and serving: the parts of a training step, and when they are greatest together.
+"""Memory of training and serving in closed forms: state, activations, checkpointing, KV cache.
 
-Why a walk over layers for the peak: parameters and optimiser state are always there, but activations
-shrink while gradients grow, so the peak is not the sum of the parts' own peaks. It counts tensors
-that a step needs; the allocator's slack and the framework's own memory are measured, not derived, and
-it refuses to guess them.
+Why formulas beside the walk of ``training_peak``: a plan for a model that nobody has built yet has
+only its shape. They count tensors; the allocator's slack and the framework's own memory are measured,
+not derived, and no factor stands in for them.
 
 Legend: all sizes in bytes. Closed forms of transformers: s sequence, b batch, h hidden, a heads, l layers.
 """
@@ -11,8 +10,6 @@ Legend: all sizes in bytes. Closed forms of transformers: s sequence, b batch, h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ironlaw.laws.checks import nonnegative, positive, whole
 from ironlaw.laws.law import Input, Law, above_zero, at_least, count
@@ -22,102 +19,6 @@ KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation in Large Tr
 CHEN = "Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174, section 4"
 NARAYANAN = "Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, SC 2021, eq. 2"
 RECOMPUTE = ("none", "selective", "full")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerMemory:
-    """One layer of a step, in forward order.
-
-    ``saved_bytes`` is what backward keeps of it, its output included where backward needs it;
-    ``output_bytes`` the size of its output (and of that output's gradient); ``temporary_bytes``
-    workspace while its backward runs.
-    """
-
-    parameter_bytes: float
-    saved_bytes: float
-    output_bytes: float
-    temporary_bytes: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peak:
-    """The parts at the moment when their sum is greatest; ``moment`` says when that is."""
-
-    parameters_bytes: float
-    gradients_bytes: float
-    optimiser_bytes: float
-    activations_bytes: float
-    temporaries_bytes: float
-    moment: str
-
-    @property
-    def total_bytes(self) -> float:
-        held = self.parameters_bytes + self.gradients_bytes + self.optimiser_bytes
-        return held + self.activations_bytes + self.temporaries_bytes
-
-
-def training_peak(
-    layers: Sequence[LayerMemory],
-    *,
-    optimiser_bytes: float,
-    segments: int = 0,
-    gradients_kept: bool = False,
-    step_temporary_bytes: float = 0.0,
-) -> Peak:
-    """Peak of a steady training step of a chain of layers, by part.
-
-    During the backward of layer ``i``: what the layers up to ``i`` saved, parameter gradients of ``i``
-    and the layers after it (of all layers with ``gradients_kept``: accumulation, or zeroed in place),
-    the gradients of the layer's output and input, and its workspace. ``segments`` above 0 checkpoints:
-    only the input of each segment is kept, and the segment at work is saved again. In the optimiser step:
-    all gradients and ``step_temporary_bytes``. Stops holding for graphs that are not chains.
-    """
-    if not layers:
-        raise ValueError("layers must hold at least one layer")
-    nonnegative(optimiser_bytes=optimiser_bytes, step_temporary_bytes=step_temporary_bytes)
-    whole(0, segments=segments)
-    if segments > len(layers):
-        raise ValueError(f"segments must not exceed the {len(layers)} layers, got {segments}")
-    parameters = sum(layer.parameter_bytes for layer in layers)
-    starts = segment_starts(len(layers), segments)
-    moments = [_backward(layers, index, starts, optimiser_bytes, gradients_kept) for index in range(len(layers))]
-    moments.append(
-        Peak(
-            parameters_bytes=parameters,
-            gradients_bytes=parameters,
-            optimiser_bytes=optimiser_bytes,
-            activations_bytes=0.0,
-            temporaries_bytes=step_temporary_bytes,
-            moment="optimiser step",
-        )
-    )
-    return max(moments, key=lambda peak: peak.total_bytes)
-
-
-def segment_starts(layers: int, segments: int) -> tuple[int, ...]:
-    """First layer of each checkpointed segment, as even as can be; empty when there is none."""
-    return tuple(math.ceil(layers * k / segments) for k in range(segments))
-
-
-def _backward(
-    layers: Sequence[LayerMemory], index: int, starts: Sequence[int], optimiser_bytes: float, gradients_kept: bool
-) -> Peak:
-    first = max((s for s in starts if s <= index), default=0)
-    end = min((s for s in starts if s > index), default=len(layers)) if starts else index + 1
-    boundaries = sum(layers[s - 1].output_bytes for s in starts if 0 < s <= index)
-    saved = sum(layer.saved_bytes for layer in layers[first : index + 1])
-    recomputing = index == end - 1 and bool(starts)
-    done = layers if gradients_kept else layers[index:]
-    layer = layers[index]
-    before = layers[index - 1].output_bytes if index else 0.0
-    return Peak(
-        parameters_bytes=sum(each.parameter_bytes for each in layers),
-        gradients_bytes=sum(each.parameter_bytes for each in done),
-        optimiser_bytes=optimiser_bytes,
-        activations_bytes=saved + boundaries,
-        temporaries_bytes=layer.output_bytes + before + layer.temporary_bytes,
-        moment=f"backward of layer {index}" + (" after recomputing its segment" if recomputing else ""),
-    )
 
 
 def training_state(

@@ -18,7 +18,7 @@ from ironlaw.laws.law import Input, Law, above_zero, at_least, count
 
 LITTLE = "Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9(3), 1961"
 KLEINROCK = "Kleinrock, Queueing Systems I, 1975"
-ALLEN = "Allen, Probability, Statistics, and Queueing Theory, 2nd ed. 1990, section 5.5 (Allen-Cunneen)"
+ALLEN = "Allen, Probability, Statistics, and Queueing Theory, 2nd ed. 1990 (Allen-Cunneen)"
 INOUE = "Inoue, Queueing Analysis of GPU-Based Inference Servers with Dynamic Batching, 2021, arXiv:1912.06322"
 
 
@@ -213,7 +213,7 @@ LAWS = (
         inputs=(ARRIVAL, SERVICE, Q),
         unit=UNITS,
         valid_while=_EXPONENTIAL,
-        source=f"{KLEINROCK}, section 3.2 and eq. 5.119",
+        source=f"{KLEINROCK}, section 3.2 and chapter 5 (M/M/1, distribution of waiting)",
         function=as_numbers(mm1),
         example=(("arrival_per_s", 80), ("service_s", 0.01)),
     ),
@@ -225,7 +225,7 @@ LAWS = (
         inputs=(above_zero("response_s", "s", "limit on the response at quantile q"), SERVICE, Q),
         unit="1/s",
         valid_while=_EXPONENTIAL,
-        source=f"{KLEINROCK}, eq. 5.119 solved for lambda",
+        source=f"{KLEINROCK}, distribution of the time in M/M/1, solved for lambda",
         function=mm1_rate,
         example=(("response_s", 0.1), ("service_s", 0.01)),
     ),
@@ -271,7 +271,7 @@ LAWS = (
         ),
         unit="s",
         valid_while="arrivals are Poisson, batches are not limited in size, batch time is affine in its size",
-        source=f"{INOUE}, theorem 2",
+        source=f"{INOUE}, closed-form upper bound phi = min(phi_0, phi_1)",
         function=batching_response_s,
         example=(("arrival_per_s", 500), ("fixed_s", 0.004), ("per_item_s", 0.001)),
     ),

@@ -14,9 +14,9 @@ from ironlaw.laws.checks import fraction, nonnegative, positive
 from ironlaw.laws.law import Law, above_zero, at_least, share
 
 AMDAHL = "Amdahl, Validity of the Single Processor Approach, AFIPS 1967"
-HILL = "Hill and Marty, Amdahl's Law in the Multicore Era, IEEE Computer 41(7), 2008, eq. 1"
+HILL = "Hill and Marty, Amdahl's Law in the Multicore Era, IEEE Computer 41(7), 2008, first equation"
 GUSTAFSON = "Gustafson, Reevaluating Amdahl's Law, CACM 31(5), 1988"
-KARP_FLATT = "Karp and Flatt, Measuring Parallel Processor Performance, CACM 33(5), 1990, eq. 2"
+KARP_FLATT = "Karp and Flatt, Measuring Parallel Processor Performance, CACM 33(5), 1990, experimentally determined serial fraction"
 BRENT = "Brent, The Parallel Evaluation of General Arithmetic Expressions, JACM 21(2), 1974"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ironlaw.laws.checks import fraction, nonnegative, positive
 from ironlaw.laws.law import Law, above_zero, at_least, share
 
-GUNTHER = "Gunther, Guerrilla Capacity Planning, Springer 2007, eq. 4.31; arXiv:0808.1431"
+GUNTHER = "Gunther, Guerrilla Capacity Planning, Springer 2007, chapter 4; arXiv:0808.1431"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +140,7 @@ LAWS = (
         inputs=(_SIGMA, above_zero("kappa", "1", "coherency: cost of keeping each pair of workers consistent")),
         unit="1",
         valid_while=_UNIFORM,
-        source=f"{GUNTHER} and eq. 4.33",
+        source=GUNTHER,
         function=peak_workers,
         example=(("sigma", 0.02), ("kappa", 0.0005)),
     ),
@@ -155,7 +155,7 @@ LAWS = (
         ),
         unit="gamma: 1/s; peak_workers: 1, absent when kappa is 0; the others: 1",
         valid_while=_UNIFORM + "; extrapolate no further than about twice the largest count measured",
-        source=f"{GUNTHER}; section 5.2, fitted in relative error",
+        source=f"{GUNTHER}; fitted in relative error",
         function=_fit_numbers,
         example=(("workers", [1, 2, 4, 8, 16]), ("throughputs", [100, 196, 375, 680, 1060])),
     ),

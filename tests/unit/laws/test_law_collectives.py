@@ -154,7 +154,7 @@ def test_pairwise_exchange(ranks):
 
 @given(power=st.integers(1, 10), message=st.floats(1, 1e10))
 def test_no_allreduce_beats_both_lower_bounds(power, message):
-    """Chan et al., section 3: lg p messages, and 2 (p-1)/p n bytes in and out of every rank."""
+    """Chan et al., lower bounds: lg p messages, and 2 (p-1)/p n bytes in and out of every rank."""
     ranks = 2**power
     size = {"ranks": ranks, "message_bytes": message, **WIRE}
     messages, moved = power * ALPHA, 2 * (ranks - 1) / ranks * message / BANDWIDTH

@@ -98,6 +98,12 @@ def test_no_blocked_product_moves_less_than_the_bound(n, tile):
     assert moved >= intensity.gemm_cached_bytes(m=n, n=n, k=n, cache_bytes=cache, bytes_per_element=1) - 1e-9
 
 
+def test_traffic_bound_by_hand():
+    """S = 2^18 elements: 2 * 4096^3 / 512 - 2 * 2^18, four bytes each."""
+    found = intensity.gemm_cached_bytes(m=4096, n=4096, k=4096, cache_bytes=2**20)
+    assert found == 4 * (2 * 4096**3 / 512 - 2 * 2**18)
+
+
 def test_large_cache_leaves_compulsory_traffic():
     compulsory = intensity.gemm(m=64, n=64, k=64).traffic_bytes
     assert intensity.gemm_cached_bytes(m=64, n=64, k=64, cache_bytes=1e9) == compulsory

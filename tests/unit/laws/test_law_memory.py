@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ironlaw.laws import memory
-from ironlaw.laws.memory import LayerMemory
+from ironlaw.laws.training_peak import LayerMemory, training_peak
 
 sizes = st.integers(0, 50)
 layers_of = st.lists(
@@ -49,7 +49,7 @@ def run_step(layers, optimiser, *, segments=0, kept=False, step_temporary=0):
 @given(layers=layers_of, optimiser=sizes, segments=st.integers(0, 9), kept=st.booleans(), extra=st.integers(0, 400))
 def test_peak_of_a_step_that_is_run(layers, optimiser, segments, kept, extra):
     segments = min(segments, len(layers))
-    peak = memory.training_peak(
+    peak = training_peak(
         layers, optimiser_bytes=optimiser, segments=segments, gradients_kept=kept, step_temporary_bytes=extra
     )
     ran = run_step(layers, optimiser, segments=segments, kept=kept, step_temporary=extra)
@@ -59,15 +59,15 @@ def test_peak_of_a_step_that_is_run(layers, optimiser, segments, kept, extra):
 
 def test_where_the_peak_lies():
     wide_first = [LayerMemory(parameter_bytes=1, saved_bytes=100, output_bytes=10)] * 4
-    found = memory.training_peak(wide_first, optimiser_bytes=8)
+    found = training_peak(wide_first, optimiser_bytes=8)
     assert found.moment == "backward of layer 3"
     assert found.activations_bytes == 400
-    less = memory.training_peak(wide_first, optimiser_bytes=8, segments=2)
+    less = training_peak(wide_first, optimiser_bytes=8, segments=2)
     assert less.moment == "backward of layer 3 after recomputing its segment"
     assert less.activations_bytes == 2 * 100 + 10
     heavy = [LayerMemory(parameter_bytes=1000, saved_bytes=1, output_bytes=1)] * 3
-    assert memory.training_peak(heavy, optimiser_bytes=6000).moment == "backward of layer 0"
-    stepping = memory.training_peak(heavy, optimiser_bytes=6000, step_temporary_bytes=3000)
+    assert training_peak(heavy, optimiser_bytes=6000).moment == "backward of layer 0"
+    stepping = training_peak(heavy, optimiser_bytes=6000, step_temporary_bytes=3000)
     assert stepping.moment == "optimiser step"
     assert stepping.total_bytes == 3000 + 3000 + 6000 + 3000
 
@@ -142,9 +142,9 @@ def test_kv_cache_of_llama_3_8b():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: memory.training_peak([], optimiser_bytes=0), "at least one layer"),
+        (lambda: training_peak([], optimiser_bytes=0), "at least one layer"),
         (
-            lambda: memory.training_peak(
+            lambda: training_peak(
                 [LayerMemory(parameter_bytes=1, saved_bytes=1, output_bytes=1)], optimiser_bytes=0, segments=2
             ),
             "segments must not exceed the 1 layers, got 2",
