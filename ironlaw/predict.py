@@ -72,6 +72,8 @@ _TENTHS = 2.563
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
 _LEAST_SIGMA, _PROXY_SIGMA, _SAME_SIGMA = 0.10, 0.42, 0.03
+_EXPLAINED = 0.6
+"""Part of the deviation of products over shapes that is left once their reuse is known."""
 _MOST_CARRIED = 0.55
 """Log of the most that an error on the present target changes a prediction for another (1.7x)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
@@ -79,9 +81,12 @@ _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rate:
-    """Work per second of a kind, the log deviation of that over shapes, and the fixed cost of a call."""
+    """Work per second of a kind (with its tenth and ninetieth percentile), the log deviation of that over
+    shapes, and the fixed cost of a call."""
 
     rate: float
+    slow: float
+    fast: float
     sigma: float
     per_byte: bool
     call_s: float
@@ -211,10 +216,23 @@ def _op_seconds(op: Op, rate: _Rate, dtype: str, stream: float | None) -> float:
     if op.kind == "view":
         return op.calls * rate.call_s
     shrink = _shrink(op, dtype) if op.kind in _PRODUCERS else 1.0
-    busy = (op.bytes_high * shrink if rate.per_byte else (op.flops or 0.0)) / rate.rate
+    busy = op.bytes_high * shrink / rate.rate if rate.per_byte else (op.flops or 0.0) / _at_reuse(op, rate)
     if stream and op.weights_bytes:
         busy = max(busy, op.weights_bytes * shrink / stream)
     return busy + op.calls * rate.call_s
+
+
+def _at_reuse(op: Op, rate: _Rate) -> float:
+    """The rate of a product by how often it uses an element: one row streams its weights, many rows reuse them.
+
+    The slow end of the calibrated rates belongs to 2 FLOPs an element (one row), the fast end to 512 and above.
+    """
+    if op.kind != "matmul" or not op.flops or op.bytes_high <= 0.0:
+        return rate.rate
+    elements = op.bytes_high / _ITEM_BYTES.get(precision(op.dtype) or "", 4.0)
+    place = min(1.0, max(0.0, (math.log2(max(op.flops / elements, 1e-9)) - 1.0) / 8.0))
+    near, far, part = (rate.slow, rate.rate, 2.0 * place) if place < 0.5 else (rate.rate, rate.fast, 2.0 * place - 1.0)
+    return float(near * (far / near) ** part)
 
 
 def _shrink(op: Op, dtype: str) -> float:
@@ -236,7 +254,7 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
     if kind == "view":
         kernel = machine.kernel(target, kind, "fp32", threads=threads)
         cost = kernel.call_s if kernel else _dispatch(machine, target)
-        return _Rate(rate=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, calibrated=True)
+        return _Rate(rate=1.0, slow=1.0, fast=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, calibrated=True)
     for name in (kind, proxy):
         for kernel_dtype in (dtype, "fp32"):
             kernel = machine.kernel(target, name, kernel_dtype, threads=threads)
@@ -252,6 +270,8 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
         return None
     return _Rate(
         rate=ceiling.value * _UNKNOWN_ETA.value,
+        slow=ceiling.value * _UNKNOWN_ETA.low,
+        fast=ceiling.value * _UNKNOWN_ETA.high,
         sigma=math.log(_UNKNOWN_ETA.high / _UNKNOWN_ETA.low) / (2.0 * _Z90),
         per_byte=kind not in ARITHMETIC,
         call_s=_dispatch(machine, target),
@@ -266,12 +286,15 @@ def _dispatch(machine: Machine, target: str) -> float:
 
 def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> _Rate:
     """Wider when it stands in for another kind, or was calibrated with fewer threads than asked."""
-    more = max(1.0, threads / max(1, kernel.threads))
+    more = math.sqrt(max(1.0, threads / max(1, kernel.threads)))
     value = kernel.rate.value
-    over_shapes = math.log(max(kernel.rate.high, value) / max(min(kernel.rate.low, value), 1e-3 * value)) / _TENTHS
+    slow, fast = max(min(kernel.rate.low, value), 1e-3 * value), max(kernel.rate.high, value)
+    explained = _EXPLAINED if kernel.kind == "matmul" and extra_sigma == 0.0 else 1.0
     return _Rate(
-        rate=value * math.sqrt(more),
-        sigma=math.hypot(over_shapes, extra_sigma, math.log(more) / 2.0),
+        rate=value * more,
+        slow=slow * more,
+        fast=fast * more,
+        sigma=math.hypot(explained * math.log(fast / slow) / _TENTHS, extra_sigma, math.log(more)),
         per_byte="FLOP" not in kernel.unit.upper(),
         call_s=kernel.call_s,
         calibrated=extra_sigma == 0.0,

@@ -25,6 +25,7 @@ EAGER = "torch"
 ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
 _FAULTING_BYTES = 128 * 1024
 """glibc's first mmap threshold: smaller buffers are reused and do not fault again."""
+_TINY_CALL = 10.0
 _FEWEST = 0.2
 """An operator keeps at least this share of its time when the observer's cost is taken off."""
 
@@ -142,12 +143,18 @@ def _estimated(
 
 
 def _fixed(op: Op, machine: Machine, limits: Roofs, target: str, threads: int) -> float:
-    """The fixed cost of its calls: calibrated for this kind, else that of any eager operator."""
+    """The fixed cost of its calls: calibrated for this kind, else that of any eager operator.
+
+    The calibrated cost is that of a tiny call, which may have taken a slow path: it counts up to ten dispatches.
+    """
     if op.kind == "view":
         return math.inf
     kernel = machine.kernel(target, op.kind, op.dtype, threads=threads)
-    dispatch = limits.dispatch.value if limits.dispatch and target == EAGER else 0.0
-    return op.calls * max(kernel.call_s if kernel else 0.0, dispatch)
+    call_s = kernel.call_s if kernel else 0.0
+    if limits.dispatch is None or target != EAGER:
+        return op.calls * call_s
+    dispatch = limits.dispatch.value
+    return op.calls * min(max(call_s, dispatch), _TINY_CALL * dispatch)
 
 
 def _spread(room: list[float], ops: Sequence[Op], paging_s: float, timed: bool) -> list[float]:

@@ -268,3 +268,16 @@ def test_on_the_same_target_only_the_new_kernels_change():
     seen = dataclasses.replace(diagnosis(book, 0.1), target="ort")
     found = predict.moved(seen, host, target="ort", dtype="int8", threads=1)
     assert found.speedup.value == pytest.approx(100 / (40 + 60 / 3))
+
+
+def test_a_product_of_one_row_gets_the_slow_end_and_a_square_one_the_fast_end():
+    host = machine(kernel("torch", "matmul", 40e9, spread=4.0))
+
+    def rate(rows, inner, columns):
+        elements = rows * inner + inner * columns + rows * columns
+        one = op("matmul", flops=2.0 * rows * inner * columns, high=4.0 * elements)
+        return one.flops / predict.seconds(ledger(one), host, target="torch", dtype="fp32", threads=1).value
+
+    assert rate(1, 4096, 4096) == pytest.approx(10e9, rel=0.01)
+    assert rate(1024, 1024, 1024) == pytest.approx(160e9, rel=0.1)
+    assert 10e9 < rate(8, 512, 512) < rate(64, 512, 512) < 160e9
