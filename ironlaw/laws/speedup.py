@@ -16,7 +16,7 @@ from ironlaw.laws.law import Law, above_zero, at_least, share
 AMDAHL = "Amdahl, Validity of the Single Processor Approach, AFIPS 1967"
 HILL = "Hill and Marty, Amdahl's Law in the Multicore Era, IEEE Computer 41(7), 2008, first equation"
 GUSTAFSON = "Gustafson, Reevaluating Amdahl's Law, CACM 31(5), 1988"
-KARP_FLATT = "Karp and Flatt, Measuring Parallel Processor Performance, CACM 33(5), 1990, experimentally determined serial fraction"
+KARP_FLATT = "Karp and Flatt, Measuring Parallel Processor Performance, CACM 33(5), 1990 (serial fraction f)"
 BRENT = "Brent, The Parallel Evaluation of General Arithmetic Expressions, JACM 21(2), 1974"
 
 
