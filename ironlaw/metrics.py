@@ -129,17 +129,25 @@ def score(
     if isinstance(answer, Scores):
         return answer
     name = metric or "score"
-    try:
-        values = as_array(answer).astype(np.float64)
-    except (TypeError, ValueError) as error:
+    values = _numbers(answer)
+    if values is None:
         raise UserError(
             "evaluate",
             f"returned {type(answer).__name__}, wanted a number, a 1-D array of scores or il.Scores",
             "Return accuracy as a float, or one score an example.",
-        ) from error
+        )
     if values.ndim == 0:
         return Scalar(value=float(values), metric=name, higher_is_better=higher_is_better)
     return Scores(values=values, metric=name, higher_is_better=higher_is_better)
+
+
+def _numbers(answer: Any) -> Array | None:
+    """``answer`` as float64, or None when it is neither numbers nor truth values."""
+    try:
+        values = as_array(answer)
+    except ValueError:
+        return None
+    return values.astype(np.float64) if values.dtype.kind in "biuf" else None
 
 
 def disagreements(reference: Sequence[Array], outputs: Sequence[Array], tolerance: float = 1e-3) -> Array:

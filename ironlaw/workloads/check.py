@@ -26,7 +26,7 @@ Array = NDArray[Any]
 MAX_BATCHES = 256
 """How many calibration batches are kept: more add time to a calibration, not precision to its ranges."""
 
-TRIED = 64
+TRIED = 32
 """Examples of a ready metric that are tried before a run: its code is ours, so only the model can be at fault."""
 
 
@@ -80,6 +80,7 @@ def calibration_of(inference: Inference, local: Local, axes: Axes) -> list[list[
     if not given:
         raise UserError("calibrate", "gives no batches", "Give at least one batch of inputs, or leave it out.")
     batches = [_batch(item, index, local, axes) for index, item in enumerate(given)]
+    _try_shapes(batches, local)
     if axes.dynamic:
         return batches
     return [part for arrays in batches for part in _cut(arrays, axes)]
@@ -203,6 +204,20 @@ def _batch(item: Any, index: int, local: Local, axes: Axes) -> list[Array]:
                 given, f"{spec.name} has shape {array.shape}, the example {spec.shape}", "Shape it like the example."
             )
     return arrays
+
+
+def _try_shapes(batches: list[list[Array]], local: Local) -> None:
+    """Runs the model once for each shape of an example that it was not shown yet (other sequence lengths, say)."""
+    tried = {tuple(a.shape[1:] for a in local.inputs)}
+    for index, arrays in enumerate(batches):
+        shapes = tuple(a.shape[1:] for a in arrays)
+        if shapes not in tried:
+            tried.add(shapes)
+            try:
+                local.call(arrays)
+            except Exception as error:
+                words = ", ".join(f"{n} {a.shape}" for n, a in zip(local.rebuild.names, arrays, strict=True))
+                raise blamed(error, f"calibrate batch {index}", f"the model raises on it ({words})") from error
 
 
 def _cut(arrays: list[Array], axes: Axes) -> list[list[Array]]:

@@ -21,10 +21,11 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Local:
-    """``call`` maps arrays in the order of ``rebuild.names`` to arrays in the order of ``output_names``.
+    """A model that ran once on its example.
 
-    ``model`` is the positional torch module, or the ONNX ModelProto; ``inputs`` and ``outputs`` are the
-    example and what the model gives for it; ``weights`` maps names to arrays (parameters and buffers).
+    ``call`` maps arrays in the order of ``rebuild.names`` to arrays in the order of ``output_names``. ``model``
+    is the positional torch module, the bytes of an exported program, or the ONNX ModelProto; ``inputs`` and
+    ``outputs`` are the example and what the model gives for it.
     """
 
     form: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ironlaw.records import UserError
+from ironlaw.records import Form, UserError
 from ironlaw.workloads.eager import open_torch
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.local import Local
@@ -27,7 +28,7 @@ def open_model(inference: Inference) -> Local:
             return open_onnx(path, inference.example)
         if path.suffix != ".pt2":
             raise UserError(str(path), f"files of type {path.suffix!r} are not models here", "Give .onnx or .pt2.")
-        return open_torch(_read_exported(path), inference.example)
+        return _open_exported(path, inference.example)
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -39,14 +40,24 @@ def open_model(inference: Inference) -> Local:
     return open_torch(model, inference.example)
 
 
-def _read_exported(path: Path) -> Any:
+def _open_exported(path: Path, example: Any) -> Local:
+    """The program at ``path``; the file itself is what workers get, so nothing can be wrapped around it."""
     import torch
 
     try:
-        return torch.export.load(path).module()
+        program = torch.export.load(path).module(check_guards=False)
     except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
         raise UserError(
             str(path),
-            f"is not a torch.export file: {type(error).__name__}: {error}",
+            f"is not a torch.export file: {type(error).__name__}: {first}",
             "Write it with torch.export.save.",
         ) from error
+    local = open_torch(program, example)
+    if local.model is not program:
+        raise UserError(
+            str(path),
+            "takes keywords or returns something else than one tensor or a tuple of tensors",
+            "Export a module whose forward takes tensors by position and returns a tensor or a tuple.",
+        )
+    return replace(local, form=Form.EXPORTED, model=path.read_bytes())

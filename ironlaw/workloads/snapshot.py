@@ -8,6 +8,7 @@ pickle in it is our own: it is only ever read from our store, never from a file 
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -39,7 +40,11 @@ from ironlaw.workloads.source import by_value
 
 Array = NDArray[Any]
 
-_FILES = {Form.EAGER: "forms/eager/model.pkl", Form.ONNX: "forms/onnx/model.onnx"}
+_FILES = {
+    Form.EAGER: "forms/eager/model.pkl",
+    Form.EXPORTED: "forms/exported/model.pt2",
+    Form.ONNX: "forms/onnx/model.onnx",
+}
 _RECORD = "snapshot.json"
 
 
@@ -130,10 +135,8 @@ def _facts(local: Local, axes: Axes, batches: int) -> dict[str, Any]:
 
 def _payload(local: Local) -> tuple[str, Callable[[], bytes]]:
     """The model's digest, and what makes its bytes (only needed when the snapshot is new)."""
-    if local.form == Form.ONNX:
-        import hashlib
-
-        data: bytes = local.model.SerializeToString(deterministic=True)
+    if local.form != Form.EAGER:
+        data: bytes = local.model if local.form == Form.EXPORTED else local.model.SerializeToString(deterministic=True)
         return hashlib.sha256(data).hexdigest(), lambda: data
     return digest_module(local.model), lambda: _pickle(local)
 
