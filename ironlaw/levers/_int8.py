@@ -8,6 +8,7 @@ For the objectives size and memory the kernels do not matter, and only the share
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from ironlaw.records import (
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"})
 _BY_SIZE = (Objective.SIZE, Objective.MEMORY)
 _WORTH = 1.05
+_FEATURE_NORM = re.compile(r"layer_?norm|rms_?norm|SimplifiedLayerNorm", re.IGNORECASE)
 _NAMED = 20
 """Operators left in float that are listed by name."""
 
@@ -39,6 +41,11 @@ _NAMED = 20
 def has_dot_product(machine: Machine) -> bool:
     """Whether this CPU multiplies int8 into int32 without a saturating int16 step."""
     return bool(VNNI & set(machine.environment.identity.isa))
+
+
+def has_attention(diagnosis: Diagnosis) -> bool:
+    """Whether the run is of a transformer: attention, or a norm over features (a batch norm is not one)."""
+    return any(op.kind == "attention" or _FEATURE_NORM.search(op.name) for op in diagnosis.ledger.ops)
 
 
 def quantisable(diagnosis: Diagnosis, kinds: Iterable[str] = QUANTISABLE) -> tuple[Op, ...]:
@@ -77,20 +84,33 @@ def judge(
 
 def partly_moved(diagnosis: Diagnosis, machine: Machine, ops: Sequence[Op], *, target: str, threads: int) -> Prediction:
     """Only ``ops`` at int8 rates, the rest of the run at the target's float rates."""
+    floats = predict.moved(diagnosis, machine, target=target, dtype="fp32", threads=threads)
+    gain = gain_over_float(diagnosis, machine, ops, target=target, threads=threads)
+    if gain is None:
+        return floats
+    basis = f"{floats.basis}; then int8 for {len(ops)} operators gives {gain.value:.2f}x of that"
+    return Prediction(speedup=floats.speedup.times(gain), basis=basis)
+
+
+def gain_over_float(
+    diagnosis: Diagnosis, machine: Machine, ops: Sequence[Op], *, target: str, threads: int
+) -> Interval | None:
+    """What int8 for ``ops`` alone gives over the same runtime in float; None when nothing was calibrated."""
     part = dataclasses.replace(diagnosis.ledger, ops=tuple(ops))
 
     def seconds(ledger: Ledger, dtype: str) -> Interval | None:
         return predict.seconds(ledger, machine, target=target, dtype=dtype, threads=threads)
 
     whole, wide, narrow = seconds(diagnosis.ledger, "fp32"), seconds(part, "fp32"), seconds(part, "int8")
-    floats = predict.moved(diagnosis, machine, target=target, dtype="fp32", threads=threads)
-    if whole is None or wide is None or narrow is None:
-        return floats
+    return None if whole is None or wide is None or narrow is None else _partial_gain(whole, wide, narrow)
+
+
+def _partial_gain(whole: Interval, wide: Interval, narrow: Interval) -> Interval:
     rest = max(0.0, whole.value - wide.value)
-    slow, value, fast = (max(whole.value, wide.value) / (rest + t) for t in (narrow.high, narrow.value, narrow.low))
-    speedup = floats.speedup.times(Interval(low=slow, value=value, high=fast))
-    basis = f"{floats.basis}; then {wide.value * 1e3:.3g} ms of that at int8 rates take {narrow.value * 1e3:.3g} ms"
-    return Prediction(speedup=speedup, basis=basis)
+    total = max(whole.value, wide.value)
+    return Interval(
+        low=total / (rest + narrow.high), value=total / (rest + narrow.value), high=total / (rest + narrow.low)
+    )
 
 
 def widened(prediction: Prediction, *, low: float) -> Prediction:

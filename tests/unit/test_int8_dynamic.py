@@ -63,6 +63,15 @@ def test_a_network_of_convolutions_is_refused_with_the_reason(tmp_path):
     assert "all 2 operators with weights are convolutions" in answer.reason
 
 
+def test_one_small_product_behind_convolutions_is_refused_with_its_bound(tmp_path):
+    candidate = work.candidate(tmp_path, work.cnn())
+    mixed = work.diagnosis([work.op("conv", 1e9), work.op("matmul", 1e7)], 0.1)
+    answer = LEVER.applies(candidate, mixed, work.machine(FAST))
+    assert isinstance(answer, No)
+    assert "1 products of 2 operators" in answer.reason
+    assert "at most 1.01x" in answer.reason
+
+
 def test_the_bound_is_amdahls_over_the_products(tmp_path):
     """90 ms of convolutions and 10 ms of products at 4x: 100 / (90 + 2.5)."""
     candidate = work.candidate(tmp_path, work.cnn())

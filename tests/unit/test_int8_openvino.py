@@ -112,8 +112,10 @@ def test_it_refuses_with_numbers_where_int8_kernels_are_slower(tmp_path):
 
 def test_attention_models_tell_nncf_so(tmp_path):
     candidate, machine = work.candidate(tmp_path, work.cnn()), work.machine({})
-    convolutions = LEVER.options(candidate, work.diagnosis([work.op("conv", 1e9)], 0.1), machine)
-    attention = LEVER.options(candidate, work.diagnosis([work.op("matmul", 1e9), work.op("softmax", 1)], 0.1), machine)
+    batch_norm = work.op("norm", 1, name="aten.batch_norm")
+    layer_norm = work.op("norm", 1, name="LayerNormalization")
+    convolutions = LEVER.options(candidate, work.diagnosis([work.op("conv", 1e9), batch_norm], 0.1), machine)
+    attention = LEVER.options(candidate, work.diagnosis([work.op("matmul", 1e9), layer_norm], 0.1), machine)
     assert not any(o.settings.transformer for o in convolutions)
     assert all(o.settings.transformer for o in attention)
 

@@ -240,7 +240,7 @@ def test_for_size_the_gain_is_the_share_of_weights_that_shrink(tmp_path):
 def test_the_order_of_tries_follows_the_instruction_set_and_the_kind_of_model(tmp_path):
     candidate = work.candidate(tmp_path, work.cnn())
     convolutions = work.diagnosis([work.op("conv", 1e9)], 0.1)
-    attention = work.diagnosis([work.op("matmul", 1e9), work.op("softmax", 1e5)], 0.1)
+    attention = work.diagnosis([work.op("matmul", 1e9), work.op("norm", 1e5, name="aten.native_layer_norm")], 0.1)
     new, old = work.machine(FAST), work.machine(FAST, isa=("avx2",))
     first = LEVER.options(candidate, convolutions, new)[0].settings
     assert (first.activation, first.scope, first.reduce_range) == ("u8", "all", False)

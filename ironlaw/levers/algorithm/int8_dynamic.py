@@ -16,10 +16,23 @@ from typing import ClassVar
 from ironlaw.contracts import No, Option, Yes
 from ironlaw.levers import _int8, _onnx_int8
 from ironlaw.levers._quiet import quiet
-from ironlaw.records import Axis, Candidate, Change, Diagnosis, Form, Kind, Machine, Prediction, Term, UserError
+from ironlaw.records import (
+    Axis,
+    Candidate,
+    Change,
+    Diagnosis,
+    Form,
+    Kind,
+    Machine,
+    Objective,
+    Prediction,
+    Term,
+    UserError,
+)
 
 _TARGET = "onnxruntime"
 _KINDS = ("matmul", "recurrent")
+_WORTH = 1.03
 _OPERATORS = ["MatMul", "Gemm", "LSTM"]
 _WEIGHTS = {"s8": "QInt8", "u8": "QUInt8"}
 
@@ -62,6 +75,13 @@ class Int8Dynamic:
             return No(
                 f"int8_dynamic refused: all {len(every)} operators with weights are convolutions, "
                 "and onnxruntime has dynamic kernels for products and LSTMs only"
+            )
+        threads = candidate.execution.threads
+        gain = _int8.gain_over_float(diagnosis, machine, products, target=_TARGET, threads=threads)
+        if products and gain and gain.high < _WORTH and candidate.goal.objective != Objective.SIZE:
+            return No(
+                f"int8_dynamic refused: int8 for {len(products)} products of {len(every)} operators with weights "
+                f"gives at most {gain.high:.2f}x over onnxruntime in float"
             )
         prediction = self.predict(candidate, Int8DynamicSettings(), diagnosis, machine)
         return _int8.judge(

@@ -42,7 +42,6 @@ _TARGET = "openvino"
 _BROKEN_DB = 6.0
 """Below this, half the signal's amplitude is noise: no quantisation does that by itself."""
 _PRESETS = {"mixed": "MIXED", "performance": "PERFORMANCE"}
-_TRANSFORMER = frozenset({"softmax", "attention", "norm"})
 _WEIGHTED = frozenset(
     {"Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul", "LSTMSequence", "LSTMCell"}
 )
@@ -88,7 +87,7 @@ class Int8OpenVino:
         return _int8.judge(candidate, diagnosis, machine, prediction, target=_TARGET, lever=self.name)
 
     def options(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Sequence[Option]:
-        transformer = bool(_TRANSFORMER & {op.kind for op in diagnosis.ledger.ops})
+        transformer = _int8.has_attention(diagnosis)
         tries = [
             Int8OpenVinoSettings(transformer=transformer),
             Int8OpenVinoSettings(transformer=transformer, preset="performance"),

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _TARGET = "onnxruntime"
 _METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 _ACTIVATIONS = {"u8": "QUInt8", "s8": "QInt8"}
-_SENSITIVE = frozenset({"softmax", "norm", "attention"})
-"""Kinds with long-tailed outputs: where a model has them, only weighted operators are quantised first."""
 _WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
 
@@ -88,7 +86,7 @@ class Int8Static:
         vnni = _int8.has_dot_product(machine)
         first, narrow = ("u8", False) if vnni else ("s8", True)
         other = "s8" if first == "u8" else "u8"
-        scope = "weighted" if _SENSITIVE & {op.kind for op in diagnosis.ledger.ops} else "all"
+        scope = "weighted" if _int8.has_attention(diagnosis) else "all"  # softmax and norms have long tails
         tries = [
             Int8StaticSettings(activation=first, scope=scope),
             Int8StaticSettings(activation=first, calibration="percentile", scope=scope),
@@ -99,7 +97,7 @@ class Int8Static:
         ]
         pass_s = diagnosis.total_s * max(1, candidate.snapshot.calibration_batches)
         slow = {"minmax": 2.0, "percentile": 4.0, "entropy": 12.0}
-        return [Option(settings=s, cost_s=4.0 + slow[s.calibration] * pass_s) for s in tries]
+        return [Option(settings=s, cost_s=6.0 + slow[s.calibration] * pass_s) for s in tries]
 
     def predict(
         self, candidate: Candidate, settings: Int8StaticSettings, diagnosis: Diagnosis, machine: Machine
