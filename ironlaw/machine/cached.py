@@ -97,7 +97,7 @@ def merged(new: Machine, old: Machine) -> Machine:
     return dataclasses.replace(
         base,
         ceilings=_joined(base.ceilings, other.ceilings, lambda c: (c.name, c.dtype, c.threads)),
-        caches=base.caches or other.caches,
+        caches=max(base.caches, other.caches, key=lambda caches: any(c.source == "sweep" for c in caches)),
         kernels=_joined(base.kernels, other.kernels, lambda k: (k.target, k.kind, k.dtype, k.threads)),
     )
 

@@ -22,6 +22,7 @@ MAX_FOREIGN = 0.10
 """Share of the probe's processors that others may take."""
 
 COUNTED = "faults"
+REFUSED_SWEEP = "caches by sweep"
 
 Found = tuple[Ceiling | Cache | str, ...]
 """What a probe returns: ceilings, caches, and notes in words on what it could not measure."""
@@ -96,16 +97,29 @@ def settle(measure: Callable[[], Found], *, clock: ForeignClock, attempts: int =
         if time.monotonic() - start + each > patience_s:
             break
         tries.append(_attempt(measure, clock))
-    best = max(tries, key=lambda found: sum(c.valid for c in _ceilings(found)))
+    best = max(tries, key=lambda found: sum(_passed(item) for item in found))
     rest = tuple(item for item in best if not isinstance(item, Ceiling))
     return (*_merged(tries), *rest)
 
 
 def _attempt(measure: Callable[[], Found], clock: ForeignClock) -> Found:
+    """One measurement judged. A sweep beside busy neighbours shows their knees, so it becomes a note."""
     mark = clock.mark()
     found = measure()
     foreign = clock.since(mark) - clock.resolution(mark)
-    return tuple(judge(item, foreign) if isinstance(item, Ceiling) else item for item in found)
+    judged = tuple(judge(item, foreign) if isinstance(item, Ceiling) else item for item in found)
+    if foreign <= MAX_FOREIGN or not any(_is_sweep(item) for item in judged):
+        return judged
+    kept = tuple(item for item in judged if not _is_sweep(item))
+    return (*kept, f"{REFUSED_SWEEP}: others took {foreign:.0%} of the CPU time")
+
+
+def _is_sweep(item: object) -> bool:
+    return isinstance(item, Cache) and item.source == "sweep"
+
+
+def _passed(item: object) -> bool:
+    return item.valid if isinstance(item, Ceiling) else isinstance(item, Cache)
 
 
 def _ceilings(found: Found) -> list[Ceiling]:
@@ -122,7 +136,8 @@ def _merged(tries: Sequence[Found]) -> tuple[Ceiling, ...]:
 
 
 def _unsettled(tries: Sequence[Found]) -> bool:
-    return not all(c.valid for c in _merged(tries))
+    refused = all(any(isinstance(i, str) and i.startswith(REFUSED_SWEEP) for i in found) for found in tries)
+    return refused or not all(c.valid for c in _merged(tries))
 
 
 def _join(*notes: str) -> str:

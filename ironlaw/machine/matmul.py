@@ -120,12 +120,11 @@ def _rates(call: Callable[[], Any], size: int, seconds: float) -> list[float]:
 
 
 def _mark_emulated(found: list[Ceiling | str]) -> list[Ceiling | str]:
-    """Adds to the note of a narrow dtype that runs below half the rate of fp32 that it is emulated."""
-    rates = {c.dtype: c.value for c in found if isinstance(c, Ceiling)}
-    base = rates.get("fp32", 0.0)
+    """Adds to the note of a dtype that stays below half the rate of fp32, by their intervals, that it is emulated."""
+    base = next((c.low for c in found if isinstance(c, Ceiling) and c.dtype == "fp32"), 0.0)
     return [
         dataclasses.replace(c, note=f"{c.note}; below half of fp32: no fast kernel here")
-        if isinstance(c, Ceiling) and c.value < base / 2.0
+        if isinstance(c, Ceiling) and c.high < base / 2.0
         else c
         for c in found
     ]

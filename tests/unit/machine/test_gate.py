@@ -1,5 +1,7 @@
 """Quantiles, the spread and contention gate, and measuring anew."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,3 +102,11 @@ def test_settle_begins_no_attempt_beyond_its_patience(monkeypatch):
 
     gate.settle(measure, clock=Clock(0, 0, 0), attempts=3, patience_s=7.0)
     assert now[0] == 6.0, "a third attempt would have ended at 9 s"
+
+
+def test_a_sweep_beside_neighbours_is_measured_again_and_then_refused():
+    sweep = Cache(level=3, size_bytes=1, bandwidth_bytes_per_s=1.0, source="sweep")
+    system = dataclasses.replace(sweep, source="system")
+    assert gate.settle(lambda: (sweep, system), clock=Clock(0.5, 0.0)) == (sweep, system)
+    refused = gate.settle(lambda: (sweep, system), clock=Clock(0.5, 0.5, 0.5))
+    assert refused == (system, "caches by sweep: others took 50% of the CPU time")

@@ -11,7 +11,7 @@ from ironlaw.machine import cached, measuring, runner
 from ironlaw.machine.environment import environment
 from ironlaw.machine.gate import Findings, ceiling, judge
 from ironlaw.machine.measuring import Job
-from ironlaw.records import KernelRate, Machine, UserError, exactly, from_json, to_json
+from ironlaw.records import Cache, KernelRate, Machine, UserError, exactly, from_json, to_json
 
 
 @pytest.fixture
@@ -176,13 +176,19 @@ def test_a_busy_hour_does_not_spoil_a_quiet_one(machine, tmp_path):
     rate = KernelRate(
         target="torch", kind="conv", dtype="fp32", threads=1, unit="FLOP/s", rate=exactly(1.0), call_s=1.0, shapes=1
     )
-    quiet = dataclasses.replace(machine, kernels=(rate,))
+    sweep = Cache(level=3, size_bytes=1, bandwidth_bytes_per_s=1.0, source="sweep")
+    quiet = dataclasses.replace(machine, kernels=(rate,), caches=(sweep,))
     cached.save(tmp_path, quiet)
     busy = dataclasses.replace(machine, ceilings=tuple(judge(_times(c, 0.1), 0.9) for c in machine.ceilings))
     assert cached.save(tmp_path, busy).ceilings == machine.ceilings
     assert cached.load(tmp_path, machine.environment.identity.digest).kernels == (rate,)
-    shaken = dataclasses.replace(busy, kernels=(dataclasses.replace(rate, rate=exactly(0.1), valid=False),))
-    assert cached.save(tmp_path, shaken).kernels == (rate,)
+    shaken = dataclasses.replace(
+        busy,
+        caches=(dataclasses.replace(sweep, source="system"),),
+        kernels=(dataclasses.replace(rate, rate=exactly(0.1), valid=False),),
+    )
+    stored = cached.save(tmp_path, shaken)
+    assert (stored.kernels, stored.caches) == ((rate,), (sweep,))
     faster = dataclasses.replace(machine, ceilings=tuple(_times(c, 2.0) for c in machine.ceilings))
     assert cached.save(tmp_path, faster).ceilings == faster.ceilings, "the newer of two settled ones"
 

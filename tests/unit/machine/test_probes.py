@@ -1,5 +1,6 @@
 """The parts of probes that can be wrong without a clock: windows, sizes, counts, devices."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -111,6 +112,8 @@ def test_emulated_dtype_says_so():
     fast = ceiling("matmul", "FLOP/s", [100.0] * 3, dtype="fp32", note="n")
     slow = ceiling("matmul", "FLOP/s", [4.0] * 3, dtype="fp16", note="n")
     marked = matmul._mark_emulated([fast, slow, "a note"])
+    shaken = dataclasses.replace(slow, high=60.0)
+    assert matmul._mark_emulated([fast, shaken])[1] == shaken, "its interval reaches half of fp32: nothing is claimed"
     assert [getattr(c, "note", c) for c in marked] == ["n", "n; below half of fp32: no fast kernel here", "a note"]
 
 
