@@ -48,8 +48,7 @@ def machine(*, home: Path | None = None, fresh: bool = False, quick: bool = Fals
     with machine_lock(say):
         found = measure(threads=None, quick=quick, progress=lambda line: say(f"  {line}"), targets=targets)
     with clear_errors(folder):
-        cached.save(folder, found)
-    return found
+        return cached.save(folder, found)
 
 
 def tune(
@@ -265,7 +264,7 @@ def stored_machine(home: Path | None = None) -> Machine:
     from ironlaw.machine import cached
     from ironlaw.machine.environment import environment
 
-    known = cached.load((home or home_folder()) / "machines", environment().identity.digest)
+    known = cached.load((home or home_folder()) / "machines", environment().identity.digest, stale=True)
     if known is None:
         raise UserError("machine", "was not measured in this environment", "Run `ironlaw machine` first.", exit_code=4)
     return known

@@ -37,7 +37,7 @@ from ironlaw.records import (
     to_data,
 )
 from ironlaw.store import Store
-from ironlaw.verify.quality import stopper
+from ironlaw.verify.stopping import stopper
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
 

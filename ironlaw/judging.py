@@ -13,7 +13,8 @@ from ironlaw.measure.paired import Launch
 from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain
 from ironlaw.records import Change, Gain, Goal, Measurement, Objective, Outcome, Quality, Trial
 from ironlaw.verify.outcome import verdict
-from ironlaw.verify.quality import judge, judge_scalar
+from ironlaw.verify.quality import judge
+from ironlaw.verify.scalar import judge_scalar
 
 TIMED = (Objective.LATENCY, Objective.THROUGHPUT)
 SCREEN_LAUNCHES = 2

@@ -341,16 +341,25 @@ class Machine:
     schema: str = MACHINE_SCHEMA
 
     def ceiling(self, name: str, *, dtype: str | None = None, threads: int = 1) -> Ceiling | None:
-        """The ceiling of that name at the nearest measured thread count not above ``threads``."""
+        """The ceiling of that name at the nearest measured thread count not above ``threads``.
+
+        One that the probe refused is not known.
+        """
         short = precision(dtype)
-        found = [c for c in self.ceilings if c.name == name and precision(c.dtype) == short and c.threads <= threads]
+        found = [
+            c
+            for c in self.ceilings
+            if c.valid and c.name == name and precision(c.dtype) == short and c.threads <= threads
+        ]
         return max(found, key=lambda c: c.threads, default=None)
 
     def kernel(self, target: str, kind: str, dtype: str, *, threads: int = 1) -> KernelRate | None:
+        """The rate of that kind at the nearest calibrated thread count; one that did not settle is not known."""
+        wanted = (target, kind, precision(dtype))
         found = [
             k
             for k in self.kernels
-            if (k.target, k.kind, precision(k.dtype)) == (target, kind, precision(dtype)) and k.threads <= threads
+            if k.valid and (k.target, k.kind, precision(k.dtype)) == wanted and k.threads <= threads
         ]
         return max(found, key=lambda k: k.threads, default=None)
 
