@@ -167,20 +167,19 @@ def heavy_ops(call: Callable[[], Any]) -> list[Op]:
     return [op for op in profile_torch.profile(call, 1) if op.kind in ARITHMETIC]
 
 
-def certificate(artefact: Artefact, call: Callable[[], Any], module: Any, extra: Sequence[str] = ()) -> Certificate:
-    """What really ran in one profiled call: each operator's precision, dtypes of the weights, threads."""
+def certificate(artefact: Artefact, ran: Sequence[Op], module: Any, evidence: Sequence[str]) -> Certificate:
+    """From the arithmetic operators that ran: each one's precision; the dtypes of the weights, threads."""
     import torch
 
-    ran = heavy_ops(call)
     wanted = DTYPES[artefact.execution.precision]
     counts: dict[str, int] = {}
     for op in ran:
         counts[op.dtype] = counts.get(op.dtype, 0) + op.calls
     others = sorted({f"{op.name} {op.shape} ({op.dtype})" for op in ran if op.dtype != wanted})
     calls = sum(counts.values())
-    evidence = [f"profile of one call: {calls} convolutions and products, {_words(counts)}", *extra]
+    said = [f"{calls} convolutions and products: {_words(counts)}", *evidence]
     if module is not None:
-        evidence.append(f"parameters: {_words(parameter_dtypes(module))}")
+        said.append(f"parameters: {_words(parameter_dtypes(module))}")
     return Certificate(
         eligible=calls,
         converted=counts.get(wanted, 0),
@@ -189,7 +188,7 @@ def certificate(artefact: Artefact, call: Callable[[], Any], module: Any, extra:
         providers=(("torch", torch.__version__),),
         threads=torch.get_num_threads(),
         proven=bool(ran) or module is not None,
-        evidence=tuple(evidence),
+        evidence=tuple(said),
     )
 
 

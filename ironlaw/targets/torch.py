@@ -97,12 +97,12 @@ class _TorchSession:
     def certify(self) -> Certificate:
         native = runs.example(self._artefact)
         execution = self._artefact.execution
-        extra = [f"layout: {_layout(self._runner.module)}"]
+        extra = ["operators: a profile of one call", f"layout: {_layout(self._runner.module)}"]
         if execution.precision != "fp32":
             extra.append(f"cast: {execution.option('cast')}")
         if execution.option("compile"):
             extra.append(f"compiled: {_graphs()}")
-        return runs.certificate(self._artefact, lambda: self.call(native), self._runner.module, extra)
+        return runs.certificate(self._artefact, runs.heavy_ops(lambda: self.call(native)), self._runner.module, extra)
 
 
 def _inputs(candidate: Candidate) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from ironlaw.contracts import Session, Target
 from ironlaw.forms import eager, files
 from ironlaw.measure.kinds import ARITHMETIC, KINDS
 from ironlaw.records import Artefact, Candidate, Execution, UserError, from_data, to_data
+from ironlaw.targets.aotinductor import library_calls
 
 TOLERANCE = {"fp32": 2e-5, "bf16": 4e-2, "fp16": 4e-3}
 """Relative to the largest output: a few roundings of each format over a handful of layers."""
@@ -164,6 +165,11 @@ def test_the_certificate_comes_from_what_ran(loaded: Loaded) -> None:
         names = {"bf16": {"bf16", "bfloat16"}, "fp16": {"fp16", "float16"}}[loaded.case.precision]
         assert names & set(dict(certificate.precisions).values()), certificate
         assert certificate.converted > 0
+    if loaded.case.target in ("torch", "aotinductor"):
+        products = 3 if loaded.case.model is Cnn else 1
+        assert 1 <= certificate.eligible == certificate.converted <= products, certificate
+        if not dict(loaded.case.options).get("compile"):  # a compiler may write a small product as a loop of its own
+            assert certificate.eligible == products, certificate
 
 
 def test_the_profile_names_the_work(loaded: Loaded) -> None:
@@ -254,6 +260,25 @@ def test_a_model_that_cannot_be_cast_whole_is_autocast_and_says_so(tmp_path: Pat
     assert set(dict(certificate.precisions).values()) == {"bfloat16"}
     assert certificate.converted == certificate.eligible == 2
     assert "float32" in certificate.evidence[-1], "the weights themselves stay as they were"
+
+
+def test_library_calls_are_read_from_what_aotinductor_writes() -> None:
+    source = """
+    constants_info_[0].name = "head_weight";
+    constants_info_[0].dtype = cached_torch_dtype_float32;
+    ERR(aoti_torch_empty_strided(2, a, b, cached_torch_dtype_bfloat16, cpu, this->device_idx_, &buf1_handle));
+    ERR(aoti_torch_empty_strided(2, a, b, cached_torch_dtype_float32, cpu, this->device_idx_, &buf10_handle));
+    ERR(aoti_torch_cpu_mkldnn__convolution_pointwise(buf1, frozen, nullptr, &buf2_handle));
+    ERR(aoti_torch_cpu_addmm_out(buf10, wrap(reinterpret(head_weight, 2)), 1L, 1L));
+    ERR(aoti_torch_cpu_bmm_out(nothing_known, other));
+    ERR(aoti_torch_cpu_max_pool2d_with_indices(buf1, 2));
+    """
+    found = library_calls(source)
+    assert [(op.name, op.kind, op.dtype) for op in found] == [
+        ("_convolution_pointwise", "conv", "bfloat16"),
+        ("addmm", "matmul", "float32"),
+        ("bmm", "matmul", "unknown"),
+    ]
 
 
 def test_rates_of_torch_cover_the_kinds_within_their_budget() -> None:
