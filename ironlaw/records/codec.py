@@ -46,7 +46,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 
 def from_data(cls: type[T], data: Any) -> T:
     """The record of type ``cls`` that :func:`to_data` wrote. Unknown keys are an error."""
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     unknown = set(data) - set(hints)
     if unknown:
         raise ValueError(f"{cls.__name__} has no {sorted(unknown)}")
