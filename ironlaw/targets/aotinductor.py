@@ -142,7 +142,7 @@ def library_calls(source: str) -> list[Op]:
     names = dict(re.findall(r'constants_info_\[(\d+)\]\.name = "(\w+)"', source))
     for index, dtype in re.findall(r"constants_info_\[(\d+)\]\.dtype = cached_torch_dtype_(\w+)", source):
         dtypes[names.get(index, "")] = dtype
-    found = []
+    found: list[Op] = []
     for name, operands in re.findall(r"\baoti_torch_cpu_(\w+)\((.*)", source):
         plain = name.removeprefix("mkldnn_").removesuffix("_out")
         kind = aten_kind(plain)
@@ -158,7 +158,7 @@ def library_calls(source: str) -> list[Op]:
                     bytes_high=0.0,
                     dtype=dtype,
                     shape=f"#{len(found)}",
-                )  # fmt: skip
+                )
             )
     return found
 
