@@ -71,7 +71,7 @@ _TENTHS = 2.563
 """Standard deviations between the 10 % and the 90 % quantile."""
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
-_LEAST_SIGMA, _PROXY_SIGMA, _SAME_SIGMA = 0.10, 0.42, 0.03
+_LEAST_SIGMA, _PROXY_SIGMA, _UNSETTLED_SIGMA, _SAME_SIGMA = 0.10, 0.42, 0.5, 0.03
 _EXPLAINED = 0.6
 """Part of the deviation of products over shapes that is left once their reuse is known."""
 _MOST_CARRIED = 0.55
@@ -90,7 +90,8 @@ class _Rate:
     sigma: float
     per_byte: bool
     call_s: float
-    calibrated: bool
+    own: bool
+    settled: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,8 +133,8 @@ def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, th
     slow, value, fast = (kept + x for x in (there.high, there.value, there.low))
     total = diagnosis.total_s
     speedup = Interval(low=total / slow, value=total / value, high=total / fast)
-    known = _calibrated(parts)
-    note = "" if known > 0.5 else f"; only {known:.0%} of that has calibrated kernels, so the interval is wide"
+    known = _known(parts, settled=True)
+    note = "" if known > 0.5 else f"; only {known:.0%} of that has settled kernel rates, so the interval is wide"
     basis = f"{total * 1e3:.3g} ms measured against {value * 1e3:.3g} ms from {target} {dtype} rates{note}"
     return Prediction(speedup=speedup, basis=basis)
 
@@ -252,12 +253,14 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
     """The calibrated rate, else a kind or dtype beside it (wider), else a ceiling (widest)."""
     proxy = "matmul" if kind in ARITHMETIC else "elementwise"
     if kind == "view":
-        kernel = machine.kernel(target, kind, "fp32", threads=threads)
+        kernel = _kernel(machine, target, kind, "fp32", threads)
         cost = kernel.call_s if kernel else _dispatch(machine, target)
-        return _Rate(rate=1.0, slow=1.0, fast=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, calibrated=True)
+        return _Rate(
+            rate=1.0, slow=1.0, fast=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, own=True, settled=True
+        )
     for name in (kind, proxy):
         for kernel_dtype in (dtype, "fp32"):
-            kernel = machine.kernel(target, name, kernel_dtype, threads=threads)
+            kernel = _kernel(machine, target, name, kernel_dtype, threads)
             if kernel is not None:
                 return _from_kernel(kernel, 0.0 if name == kind else _PROXY_SIGMA, threads)
     ceiling = (
@@ -275,7 +278,8 @@ def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) ->
         sigma=math.log(_UNKNOWN_ETA.high / _UNKNOWN_ETA.low) / (2.0 * _Z90),
         per_byte=kind not in ARITHMETIC,
         call_s=_dispatch(machine, target),
-        calibrated=False,
+        own=False,
+        settled=False,
     )
 
 
@@ -294,22 +298,43 @@ def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> _Rate:
         rate=value * more,
         slow=slow * more,
         fast=fast * more,
-        sigma=math.hypot(explained * math.log(fast / slow) / _TENTHS, extra_sigma, math.log(more)),
+        sigma=math.hypot(
+            explained * math.log(fast / slow) / _TENTHS,
+            extra_sigma,
+            math.log(more),
+            0.0 if kernel.valid else _UNSETTLED_SIGMA,
+        ),
         per_byte="FLOP" not in kernel.unit.upper(),
         call_s=kernel.call_s,
-        calibrated=extra_sigma == 0.0,
+        own=extra_sigma == 0.0,
+        settled=kernel.valid,
     )
 
 
-def _calibrated(parts: dict[str, _Part]) -> float:
-    """The share of the predicted seconds that comes from the kind's own kernels."""
-    return sum(part.seconds for part in parts.values() if part.rate.calibrated) / sum(p.seconds for p in parts.values())
+def _kernel(machine: Machine, target: str, kind: str, dtype: str, threads: int) -> KernelRate | None:
+    """A settled rate, else one that was taken while others had the CPU: at the thread count where it is best."""
+    settled = machine.kernel(target, kind, dtype, threads=threads)
+    if settled is not None:
+        return settled
+    wanted = (target, kind, precision(dtype))
+    found = [
+        one
+        for one in machine.kernels
+        if (one.target, one.kind, precision(one.dtype)) == wanted and one.threads <= threads
+    ]
+    return max(found, key=lambda one: one.rate.value, default=None)
+
+
+def _known(parts: dict[str, _Part], *, settled: bool) -> float:
+    """The share of the predicted seconds that comes from kernels of the kind itself, and that settled."""
+    known = (part.seconds for part in parts.values() if part.rate.own and (part.rate.settled or not settled))
+    return sum(known) / sum(part.seconds for part in parts.values())
 
 
 def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine, target: str) -> dict[str, _Part]:
     """Each kind moved by the log error that the model makes on the present run, and widened by a part of it."""
     now = _parts(diagnosis.ledger, machine, diagnosis.target, _dtype_now(diagnosis.ledger), diagnosis.threads)
-    if not now or _calibrated(now) < 0.5:
+    if not now or _known(now, settled=False) < 0.5:
         return parts
     measured = diagnosis.total_s - diagnosis.seconds(Term.PAGING) - sum(diagnosis.seconds(t) for t in _CONSTANT_TERMS)
     overall = measured / sum(part.seconds for part in now.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ironlaw.diagnose.shares import EAGER, Share, Split
+from ironlaw.diagnose.shares import EAGER, Share, Split, limit
 from ironlaw.records import Bound, Machine, Term, TermTime
 
 WORTH = 1.05
@@ -48,7 +48,7 @@ class Case:
         return sum(s.work_s for s in self.split.shares if kinds is None or s.op.kind in kinds)
 
     def ceiling(self, name: str, dtype: str | None, threads: int) -> float | None:
-        found = self.machine.ceiling(name, dtype=dtype, threads=threads)
+        found, _ = limit(self.machine, name, dtype=dtype, threads=threads)
         return found.value if found and found.value > 0.0 else None
 
 

@@ -25,6 +25,8 @@ EAGER = "torch"
 ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
 _FAULTING_BYTES = 128 * 1024
 """glibc's first mmap threshold: smaller buffers are reused and do not fault again."""
+_DOUBT = 3.0
+"""How far a refused ceiling may be off, either way."""
 _TINY_CALL = 10.0
 _FEWEST = 0.2
 """An operator keeps at least this share of its time when the observer's cost is taken off."""
@@ -32,12 +34,13 @@ _FEWEST = 0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roofs:
-    """Ceilings that hold for this run; None where the machine was not probed."""
+    """Ceilings that hold for this run; None where the machine was not probed. ``doubtful`` names refused ones."""
 
     dram: Interval | None
     cache: Interval | None
     compute: dict[str, Interval]
     dispatch: Interval | None
+    doubtful: tuple[str, ...] = ()
 
     def arithmetic(self, dtype: str) -> Interval | None:
         return self.compute.get(precision(dtype) or "") or self.compute.get("fp32")
@@ -78,17 +81,41 @@ class Split:
         return sum(share.op.calls for share in self.shares)
 
 
+def limit(
+    machine: Machine, name: str, *, dtype: str | None = None, threads: int = 1, cost: bool = False
+) -> tuple[Interval | None, bool]:
+    """A ceiling as an interval, and whether it is doubtful.
+
+    One that its probe refused (others had the CPU) still says something: contention only makes a rate lower and
+    a cost higher, so the best refused value up to this thread count is taken, three times as wide either way.
+    """
+    found = machine.ceiling(name, dtype=dtype, threads=threads)
+    if found is not None:
+        return found.interval, False
+    refused = [
+        one.value
+        for one in machine.ceilings
+        if one.name == name and precision(one.dtype) == precision(dtype) and one.threads <= threads and one.value > 0.0
+    ]
+    if not refused:
+        return None, False
+    best = min(refused) if cost else max(refused)
+    return Interval(low=best / _DOUBT, value=best, high=best * _DOUBT), True
+
+
 def roofs(machine: Machine, ledger: Ledger, threads: int) -> Roofs:
     """The ceilings at this thread count."""
-    dtypes = {"fp32"} | {precision(op.dtype) or "" for op in ledger.ops}
-    found = {dtype: machine.ceiling("matmul", dtype=dtype, threads=threads) for dtype in dtypes}
-    dram, cache = machine.ceiling("dram", threads=threads), machine.ceiling("cache", threads=threads)
-    dispatch = machine.ceiling("dispatch")
+    dtypes = sorted({"fp32"} | {precision(op.dtype) or "" for op in ledger.ops})
+    found = {dtype: limit(machine, "matmul", dtype=dtype, threads=threads) for dtype in dtypes}
+    dram, cache = limit(machine, "dram", threads=threads), limit(machine, "cache", threads=threads)
+    dispatch = limit(machine, "dispatch", cost=True)
+    named = {"dram": dram, "cache": cache, "dispatch": dispatch} | {f"matmul {d}": one for d, one in found.items()}
     return Roofs(
-        dram=dram.interval if dram else None,
-        cache=cache.interval if cache else None,
-        compute={dtype: ceiling.interval for dtype, ceiling in found.items() if ceiling is not None},
-        dispatch=dispatch.interval if dispatch else None,
+        dram=dram[0],
+        cache=cache[0],
+        compute={dtype: one[0] for dtype, one in found.items() if one[0] is not None},
+        dispatch=dispatch[0],
+        doubtful=tuple(name for name, (_, doubt) in named.items() if doubt),
     )
 
 
@@ -103,9 +130,7 @@ def split(ledger: Ledger, machine: Machine, *, total_s: float, paging_s: float, 
         ops, squeezed = _estimated(ledger, machine, limits, target, threads, total_s - paging_s), 0.0
     fixed = [min(op.time_s or 0.0, _fixed(op, machine, limits, target, threads)) for op in ops]
     paging = _spread([(op.time_s or 0.0) - own for op, own in zip(ops, fixed, strict=True)], ops, paging_s, bool(timed))
-    shares = tuple(
-        _share(op, own, faults, limits, bool(timed)) for op, own, faults in zip(ops, fixed, paging, strict=True)
-    )
+    shares = tuple(_share(op, own, faults, limits) for op, own, faults in zip(ops, fixed, paging, strict=True))
     inside = sum(op.time_s or 0.0 for op in ops) + (0.0 if timed else paging_s)
     gap_s = max(0.0, total_s - inside)
     return Split(shares=shares, gap_s=gap_s, squeezed=squeezed, drift=drift, timed=bool(timed))
@@ -177,7 +202,7 @@ def _spread(room: list[float], ops: Sequence[Op], paging_s: float, timed: bool) 
     return given
 
 
-def _share(op: Op, fixed_s: float, paging_s: float, limits: Roofs, timed: bool) -> Share:
+def _share(op: Op, fixed_s: float, paging_s: float, limits: Roofs) -> Share:
     time_s = op.time_s or 0.0
     memory, sure = side(op, limits)
     return Share(
@@ -186,27 +211,29 @@ def _share(op: Op, fixed_s: float, paging_s: float, limits: Roofs, timed: bool) 
         paging_s=paging_s,
         work_s=max(0.0, time_s - fixed_s - paging_s),
         memory=memory,
-        sure=sure and timed,
+        sure=sure,
         roof_s=min(_roof_s(op, limits)[0], max(0.0, time_s - fixed_s - paging_s)),
     )
 
 
 def side(op: Op, limits: Roofs) -> tuple[float | None, bool]:
-    """How much of the operator's work is memory's (0 to 1), and whether that is sure; None when not counted."""
+    """How much of the operator's work is memory's (0 to 1), and whether that is sure; None when not counted.
+
+    Sure is what holds over the whole interval of bytes and over that of the ceilings.
+    """
     if op.kind in ("copy", "embedding") and op.bytes_high > 0.0:
         return 1.0, True
-    peak = limits.arithmetic(op.dtype)
-    if op.flops is None or limits.dram is None or peak is None:
+    peak, dram, cache = limits.arithmetic(op.dtype), limits.dram, limits.cache
+    if op.flops is None or dram is None or peak is None or (op.flops <= 0.0 and op.bytes_high <= 0.0):
         return None, False
     arithmetic_s = op.flops / peak.value
-    fastest = max(
-        op.bytes_low / limits.dram.value, op.bytes_high / limits.cache.value if limits.cache is not None else 0.0
-    )
-    slowest = op.bytes_high / limits.dram.value
+    fastest = max(op.bytes_low / dram.value, op.bytes_high / cache.value if cache else 0.0)
+    least = max(op.bytes_low / dram.high, op.bytes_high / cache.high if cache else 0.0)
+    slowest = op.bytes_high / dram.value
     if fastest >= arithmetic_s:
-        return (1.0, True) if slowest > 0.0 else (None, False)
+        return 1.0, least >= op.flops / peak.low
     if slowest <= arithmetic_s:
-        return 0.0, True
+        return 0.0, op.bytes_high / dram.low <= op.flops / peak.high
     if fastest <= 0.0:
         return 0.5, False
     return math.log(slowest / arithmetic_s) / math.log(slowest / fastest), False

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ironlaw.diagnose.shares import Roofs, Share, Split
+from ironlaw.diagnose.shares import Roofs, Share, Split, limit
 from ironlaw.records import Execution, Interval, Ledger, Machine, Measurement, Term, TermTime
 
+_REFUSED = " (probed while others had the CPU)"
 _GAP_PER_DISPATCH = 10.0
 """Python, modules and guards around one dispatch: up to this many times its cost is the framework's."""
 _PASSES_DIFFER = 0.05
 """Operators are timed in another pass than the total; their sum is not known better than this."""
+_ESTIMATES_DIFFER = 0.3
+"""The same for operators that nobody timed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +37,7 @@ def paging_of(measurement: Measurement, machine: Machine, execution: Execution, 
     the high end goes up to the system time, at most twice the faults.
     """
     faults = measurement.faults_per_call
-    ceiling = machine.ceiling("fault", threads=1)
+    ceiling, doubtful = limit(machine, "fault", cost=True)
     system_s = measurement.system_s_per_call * _stretch(measurement, execution)
     most = 0.95 * total_s
     if faults < 1.0:
@@ -48,6 +51,7 @@ def paging_of(measurement: Measurement, machine: Machine, execution: Execution, 
     low = min(value, faults * ceiling.low, 0.8 * value if bounded else value) / threads
     high = min(most, 1.2 * value if bounded else max(faults * ceiling.high, min(system_s, 2.0 * value)))
     bound = f", bounded by {_ms(system_s)} of system time" if bounded else ""
+    bound += _REFUSED if doubtful else ""
     return Paging(
         seconds=Interval(low=low, value=value, high=max(value, high)),
         evidence=f"{faults:,.0f} page faults a call at {ceiling.value * 1e6:.2f} us each{bound}",
@@ -69,12 +73,12 @@ def terms_of(split: Split, paging: Paging, limits: Roofs, total_s: float, *, eag
         extra = min(gap, paging.seconds.value - faults)
         faults, gap = faults + extra, gap - extra
     paging_term = TermTime(term=Term.PAGING, seconds=_around(paging.seconds, faults), evidence=paging.evidence)
-    latency = _latency(split, gap, limits, eager)
+    latency = _latency(split, gap, limits, total_s, eager)
     unsure = paging_term.seconds.high - paging_term.seconds.value, faults - paging_term.seconds.low
     memory, compute = (_side(split, of, unsure, limits, total_s) for of in (Term.MEMORY, Term.COMPUTE))
     known = [paging_term, latency, memory, compute]
     rest = total_s - sum(one.seconds.value for one in known)
-    return (memory, compute, latency, paging_term, _residual(split, max(0.0, rest)))
+    return (memory, compute, latency, paging_term, _residual(split, limits, max(0.0, rest)))
 
 
 def bounds_of(ledger: Ledger, limits: Roofs, latency_s: float) -> tuple[Interval | None, Interval | None]:
@@ -94,7 +98,7 @@ def bounds_of(ledger: Ledger, limits: Roofs, latency_s: float) -> tuple[Interval
     )
 
 
-def _latency(split: Split, gap: float, limits: Roofs, eager: bool) -> TermTime:
+def _latency(split: Split, gap: float, limits: Roofs, total_s: float, eager: bool) -> TermTime:
     inner = sum(share.fixed_s for share in split.shares)
     dispatch = limits.dispatch
     explained = min(gap, _GAP_PER_DISPATCH * dispatch.value * (split.calls + 1)) if dispatch and split.timed else 0.0
@@ -107,7 +111,7 @@ def _latency(split: Split, gap: float, limits: Roofs, eager: bool) -> TermTime:
         seconds=Interval(
             low=min(value, inner * spread[0] + 0.6 * explained),
             value=value,
-            high=max(value, inner * spread[1] + explained + 0.3 * (gap - explained)),
+            high=max(value, min(total_s, inner * spread[1] + explained + 0.3 * (gap - explained))),
         ),
         evidence=f"{split.calls} {what}: {_ms(inner)} of fixed cost in them{outside}",
     )
@@ -118,9 +122,9 @@ def _side(split: Split, term: Term, unsure: tuple[float, float], limits: Roofs, 
     parts = [(share, _part(share, term)) for share in counted]
     value = sum(part * share.work_s for share, part in parts)
     low = sum(share.work_s for share, part in parts if share.sure and part == 1.0)
-    high = sum(share.work_s for share, part in parts if part > 0.0)
+    high = sum(share.work_s for share, part in parts if part > 0.0 or not share.sure)
     work = sum(share.work_s for share in counted) or 1.0
-    blur = (_PASSES_DIFFER + 0.5 * split.squeezed) * value
+    blur = ((_PASSES_DIFFER if split.timed else _ESTIMATES_DIFFER) + 0.5 * split.squeezed) * value
     slack = value / work
     interval = Interval(
         low=min(value, max(0.0, low - blur - unsure[0] * slack)),
@@ -169,9 +173,12 @@ def _leading(mine: list[tuple[Share, float]]) -> str:
     return ", ".join(f"{kind} {_ms(seconds)}" for kind, seconds in top)
 
 
-def _residual(split: Split, seconds: float) -> TermTime:
+def _residual(split: Split, limits: Roofs, seconds: float) -> TermTime:
     unknown = sorted({share.op.name for share in split.shares if share.memory is None and share.work_s > 0.0})
-    text = f"not counted: {', '.join(unknown[:5])}" if unknown else "outside operators, unexplained"
+    if unknown and (limits.dram is None or not limits.compute):
+        text = "operators cannot be placed: no ceiling of bandwidth or arithmetic was measured on this machine"
+    else:
+        text = f"not counted: {', '.join(unknown[:5])}" if unknown else "outside operators, unexplained"
     width = 0.05 * seconds
     return TermTime(
         term=Term.RESIDUAL,

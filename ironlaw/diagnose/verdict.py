@@ -23,6 +23,8 @@ def diagnose(ledger: Ledger, measurement: Measurement, machine: Machine, executi
     parts = split(ledger, machine, total_s=total_s, paging_s=paging.seconds.value, target=target, threads=threads)
     terms = terms_of(parts, paging, limits, total_s, eager=target == EAGER)
     dominant, why = verdict(terms, total_s)
+    if limits.doubtful:
+        why += f"; probed while others had the CPU, so taken widely: {', '.join(limits.doubtful)}"
     latency_s = next(one.seconds.value for one in terms if one.term is Term.LATENCY)
     serial, overlapped = bounds_of(ledger, limits, latency_s)
     case = Case(

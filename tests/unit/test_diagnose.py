@@ -294,6 +294,33 @@ def test_without_ceilings_nothing_is_claimed():
     assert found.serial_bound_s is None
 
 
+def refused(*ceilings):
+    return tuple(dataclasses.replace(one, valid=False) for one in ceilings)
+
+
+def test_refused_ceilings_are_taken_widely_and_named():
+    near = op(flops=1e9, low=1e6, high=1.5e8, time_s=12e-3)  # compute by a factor of 1.7 only
+    host = machine()
+    noisy = dataclasses.replace(host, ceilings=refused(*host.ceilings))
+    assert verdict(ledger(near), 12.1e-3, host).dominant is Term.COMPUTE
+    found = verdict(ledger(near), 12.1e-3, noisy)
+    assert found.dominant is None
+    assert "probed while others had the CPU" in found.why
+    assert verdict(ledger(GEMM), 12.1e-3, noisy).dominant is Term.COMPUTE  # no doubt of ten changes this
+
+
+def test_a_refused_ceiling_that_contention_ruined_does_not_count():
+    ruined = refused(ceiling("matmul", 1e7, "fp32", threads=2))
+    host = machine()
+    noisy = dataclasses.replace(host, ceilings=(*refused(*host.ceilings), *ruined))
+    assert verdict(ledger(STREAM), 4.05e-3, noisy, Execution(threads=2)).dominant is Term.MEMORY
+
+
+def test_without_ceilings_the_reason_is_the_machine_not_the_operators():
+    found = verdict(ledger(GEMM), 12e-3, machine(without=("matmul", "dram", "cache")))
+    assert "no ceiling" in found.why
+
+
 def test_the_iron_law_bounds():
     found = verdict(ledger(GEMM, STREAM), 16e-3)
     latency = found.seconds(Term.LATENCY)

@@ -281,3 +281,14 @@ def test_a_product_of_one_row_gets_the_slow_end_and_a_square_one_the_fast_end():
     assert rate(1, 4096, 4096) == pytest.approx(10e9, rel=0.01)
     assert rate(1024, 1024, 1024) == pytest.approx(160e9, rel=0.1)
     assert 10e9 < rate(8, 512, 512) < rate(64, 512, 512) < 160e9
+
+
+def test_a_rate_that_did_not_settle_is_used_widely_and_the_basis_says_so():
+    book = ledger(op("conv", flops=1e9, time_s=0.02))
+    good = machine(kernel("torch", "conv", 50e9), kernel("ort", "conv", 200e9))
+    noisy = machine(*(dataclasses.replace(one, valid=False) for one in good.kernels))
+    seen = diagnosis(book, 0.02, compute=0.02)
+    firm, loose = (predict.moved(seen, host, target="ort", dtype="fp32", threads=1) for host in (good, noisy))
+    assert loose.speedup.value == pytest.approx(firm.speedup.value)
+    assert loose.speedup.high / loose.speedup.low > 2 * firm.speedup.high / firm.speedup.low
+    assert "only 0% of that has settled kernel rates" in loose.basis
