@@ -92,6 +92,11 @@ def partly_moved(diagnosis: Diagnosis, machine: Machine, ops: Sequence[Op], *, t
     return Prediction(speedup=floats.speedup.times(gain), basis=basis)
 
 
+def with_embeddings(diagnosis: Diagnosis, ops: Sequence[Op], wanted: bool) -> tuple[Op, ...]:
+    """``ops`` and, where ``wanted``, the embeddings: their tables shrink, their time does not."""
+    return (*ops, *(quantisable(diagnosis, ("embedding",)) if wanted else ()))
+
+
 def gain_over_float(
     diagnosis: Diagnosis, machine: Machine, ops: Sequence[Op], *, target: str, threads: int
 ) -> Interval | None:

@@ -46,6 +46,15 @@ def weighted(path: Path) -> frozenset[str]:
     return frozenset(n.name for n in graph.node if n.op_type in _WEIGHTED and len(n.input) > 1 and n.input[1] in stored)
 
 
+def tables(path: Path) -> frozenset[str]:
+    """Names of look-ups in a stored matrix: embeddings."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    stored = {w.name for w in graph.initializer if len(w.dims) == 2 and w.data_type == onnx.TensorProto.FLOAT}
+    return frozenset(n.name for n in graph.node if n.op_type == "Gather" and n.input[0] in stored)
+
+
 def quantised(path: Path) -> frozenset[str]:
     """Of those, the ones whose weight is now int8 and whose input is quantised too.
 

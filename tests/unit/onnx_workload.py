@@ -76,6 +76,22 @@ def mlp(batch: int | str = "batch") -> onnx.ModelProto:
     return model(nodes, values, {"x": [batch, 64]}, {"y": [batch, CLASSES]})
 
 
+def embedder(batch: int | str = "batch") -> onnx.ModelProto:
+    """Floats rounded to rows of a table, looked up, then one product with weights."""
+    rng = np.random.default_rng(4)
+    values = {
+        "table": rng.standard_normal((1000, 32)).astype(np.float32),
+        "w": (rng.standard_normal((32, CLASSES)) / 6).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="abs"),
+        helper.make_node("Cast", ["a"], ["i"], name="cast", to=TensorProto.INT64),
+        helper.make_node("Gather", ["table", "i"], ["e"], name="embed", axis=0),
+        helper.make_node("MatMul", ["e", "w"], ["y"], name="head"),
+    ]
+    return model(nodes, values, {"x": [batch, 8]}, {"y": [batch, 8, CLASSES]})
+
+
 def model(
     nodes: list[onnx.NodeProto], values: dict[str, np.ndarray], inputs: dict[str, list], outputs: dict[str, list]
 ) -> onnx.ModelProto:

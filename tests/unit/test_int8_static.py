@@ -251,3 +251,21 @@ def test_the_order_of_tries_follows_the_instruction_set_and_the_kind_of_model(tm
     risky = LEVER.predict(candidate, Int8StaticSettings(activation="u8"), convolutions, old)
     assert "no VNNI" in risky.basis
     assert len(set(tries)) == len(tries)
+
+
+def test_embeddings_shrink_only_when_asked(tmp_path):
+    """A table of 1000 x 32 is most of this file: int8 takes it to about a quarter."""
+    candidate = work.candidate(tmp_path, work.embedder(), calibration=work.data((8,), batches=2, rows=4))
+
+    def size(embeddings):
+        _, change = LEVER.apply(candidate, Int8StaticSettings(scope="weighted", embeddings=embeddings))
+        assert dict(change.facts)["quantised"] == 1
+        return dict(change.facts)["model_bytes"]
+
+    assert size(False) > 4 * 1000 * 32
+    assert size(True) < 0.35 * size(False)
+    small = replace(candidate, goal=Goal(objective=Objective.SIZE))
+    layer_norm = work.op("norm", 1e5, name="aten.native_layer_norm")
+    diagnosis = work.diagnosis([work.op("matmul", 1e9), layer_norm], 0.1)
+    assert LEVER.options(small, diagnosis, work.machine(FAST))[0].settings.embeddings
+    assert not LEVER.options(candidate, diagnosis, work.machine(FAST))[0].settings.embeddings

@@ -39,11 +39,15 @@ _WEIGHTS = {"s8": "QInt8", "u8": "QUInt8"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Int8DynamicSettings:
-    """``weights`` s8 or u8; ``per_channel`` scales; ``reduce_range`` keeps weights to 7 bits (CPUs without VNNI)."""
+    """``weights`` s8 or u8; ``per_channel`` scales; ``reduce_range`` keeps weights to 7 bits (CPUs without VNNI).
+
+    ``embeddings`` stores look-up tables as int8 too: smaller, not faster.
+    """
 
     weights: str = "s8"
     per_channel: bool = True
     reduce_range: bool = False
+    embeddings: bool = False
 
     def __post_init__(self) -> None:
         if self.weights not in _WEIGHTS:
@@ -90,8 +94,9 @@ class Int8Dynamic:
 
     def options(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Sequence[Option]:
         narrow = not _int8.has_dot_product(machine)
+        small = candidate.goal.objective in (Objective.SIZE, Objective.MEMORY)
         tries = [
-            Int8DynamicSettings(reduce_range=narrow),
+            Int8DynamicSettings(reduce_range=narrow, embeddings=small),
             Int8DynamicSettings(per_channel=False, reduce_range=narrow),
             Int8DynamicSettings(weights="u8", reduce_range=narrow),
         ]
@@ -108,7 +113,8 @@ class Int8Dynamic:
         products = _int8.quantisable(diagnosis, _KINDS)
         moved = _int8.partly_moved(diagnosis, machine, products, target=_TARGET, threads=threads)
         moved = _int8.widened(moved, low=0.9)
-        return _int8.for_goal(candidate, moved, products, width=0.25)
+        ops = _int8.with_embeddings(diagnosis, products, settings.embeddings)
+        return _int8.for_goal(candidate, moved, ops, width=0.25)
 
     def apply(self, candidate: Candidate, settings: Int8DynamicSettings) -> tuple[Candidate, Change]:
         """``facts`` say how many of how many operators were quantised; none is a no-op."""
@@ -122,7 +128,7 @@ class Int8Dynamic:
                 ort.quantize_dynamic(
                     ready,
                     out,
-                    op_types_to_quantize=_OPERATORS,
+                    op_types_to_quantize=[*_OPERATORS, "Gather"] if settings.embeddings else _OPERATORS,
                     per_channel=settings.per_channel,
                     reduce_range=settings.reduce_range,
                     weight_type=getattr(ort.QuantType, _WEIGHTS[settings.weights]),

@@ -21,7 +21,19 @@ from ironlaw.contracts import No, Option, Yes
 from ironlaw.forms import batch as batches
 from ironlaw.levers import _calibration_data, _int8, _onnx_int8
 from ironlaw.levers._quiet import quiet
-from ironlaw.records import Axis, Candidate, Change, Diagnosis, Form, Kind, Machine, Prediction, Term, UserError
+from ironlaw.records import (
+    Axis,
+    Candidate,
+    Change,
+    Diagnosis,
+    Form,
+    Kind,
+    Machine,
+    Objective,
+    Prediction,
+    Term,
+    UserError,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +50,8 @@ class Int8StaticSettings:
 
     ``reduce_range`` keeps weights to 7 bits, so that u8 x s8 pairs cannot saturate an int16 sum where
     the CPU has no VNNI. ``scope=weighted`` leaves everything but convolutions and products with constant
-    weights in float. ``rows`` bounds the calibration examples used (0: all).
+    weights in float; ``embeddings`` adds look-ups in stored tables to those. ``rows`` bounds the calibration
+    examples that are used (0: all).
     """
 
     activation: str = "u8"
@@ -47,6 +60,7 @@ class Int8StaticSettings:
     percentile: float = 99.99
     reduce_range: bool = False
     scope: str = "all"
+    embeddings: bool = False
     rows: int = 0
 
     def __post_init__(self) -> None:
@@ -87,8 +101,9 @@ class Int8Static:
         first, narrow = ("u8", False) if vnni else ("s8", True)
         other = "s8" if first == "u8" else "u8"
         scope = "weighted" if _int8.has_attention(diagnosis) else "all"  # softmax and norms have long tails
+        small = candidate.goal.objective in (Objective.SIZE, Objective.MEMORY) and scope == "weighted"
         tries = [
-            Int8StaticSettings(activation=first, scope=scope),
+            Int8StaticSettings(activation=first, scope=scope, embeddings=small),
             Int8StaticSettings(activation=first, calibration="percentile", scope=scope),
             Int8StaticSettings(activation=first, scope="weighted" if scope == "all" else "all"),
             Int8StaticSettings(activation=first, calibration="entropy", scope=scope),
@@ -107,7 +122,9 @@ class Int8Static:
             moved = dataclasses.replace(
                 moved, basis=f"{moved.basis}; u8 x s8 pairs can saturate here: this CPU has no VNNI"
             )
-        return _int8.for_goal(candidate, moved, _int8.quantisable(diagnosis), width=0.25)
+        tables = settings.embeddings or settings.scope == "all"
+        ops = _int8.with_embeddings(diagnosis, _int8.quantisable(diagnosis), tables)
+        return _int8.for_goal(candidate, moved, ops, width=0.25)
 
     def apply(self, candidate: Candidate, settings: Int8StaticSettings) -> tuple[Candidate, Change]:
         """Pre-process, calibrate, quantise; ``facts`` say how many of how many operators were quantised."""
@@ -150,14 +167,15 @@ def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8Static
     if settings.calibration == "percentile":
         extra["CalibPercentile"] = settings.percentile
     weighted = settings.scope == "weighted"
+    nodes = _onnx_int8.weighted(ready) | (_onnx_int8.tables(ready) if settings.embeddings else frozenset())
     with quiet():
         ort.quantize_static(
             ready,
             out,
             _reader(feeds),
             quant_format=ort.QuantFormat.QDQ,
-            op_types_to_quantize=_WEIGHTED if weighted else None,
-            nodes_to_quantize=sorted(_onnx_int8.weighted(ready)) if weighted else None,
+            op_types_to_quantize=[*_WEIGHTED, "Gather"] if weighted else None,
+            nodes_to_quantize=sorted(nodes) if weighted else None,
             per_channel=settings.per_channel,
             reduce_range=settings.reduce_range,
             activation_type=getattr(ort.QuantType, _ACTIVATIONS[settings.activation]),
