@@ -5,10 +5,6 @@ operator kind, taken on this machine on shapes that are not the workload's, are 
 rate varies over shapes is known; a part of that is taken as shared by all operators of the kind, the rest
 averages out over them, and kinds err independently. Intervals are 90 %; where calibration is missing
 they are wide and ``basis`` says so. It refuses to predict page faults (measured only).
-
-Fusion is told from the ledger alone: a graph runtime drops views, folds a batch norm into the convolution
-before it, and runs an activation, bias or residual addition inside the convolution or product that made
-its operand; so as many of them vanish as there are such producers.
 """
 
 from __future__ import annotations
@@ -16,82 +12,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ironlaw.records import (
-    Diagnosis,
-    Interval,
-    KernelRate,
-    Ledger,
-    Machine,
-    Op,
-    Prediction,
-    Term,
-    precision,
-)
+from ironlaw.fusion import fused
+from ironlaw.rates import ARITHMETIC, EAGER, LEAST_SIGMA, Z90, Rate, op_seconds, rate_of, stream_rate
+from ironlaw.records import Diagnosis, Interval, Ledger, Machine, Prediction, Term, precision
 
-EAGER = "torch"
-"""The target that runs operators one by one; every other target is taken to fuse."""
+__all__ = ["ARITHMETIC", "EAGER", "amdahl", "fused", "moved", "of_kinds", "seconds"]
 
-ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
-_PRODUCERS = frozenset({"conv", "depthwise", "matmul"})
-_BATCH_NORMS = ("batch_norm", "batchnormalization")
-_ACTIVATIONS = frozenset(
-    [
-        "relu",
-        "relu6",
-        "hardtanh",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "clip",
-        "sigmoid",
-        "silu",
-        "hardswish",
-        "hardsigmoid",
-        "gelu",
-        "tanh",
-        "leaky_relu",
-        "leakyrelu",
-        "elu",
-        "mish",
-        "softplus",
-        "swish",
-        "prelu",
-        "erf",
-    ]
-)
-_ADDS = frozenset({"add", "sum", "sub"})
-_ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "float64": 8.0}
-_UNKNOWN_ETA = Interval(low=0.12, value=0.4, high=1.0)
-"""Efficiency against a ceiling when no kernel was calibrated: the range seen over kinds on CPUs."""
-_Z90 = 1.645
-_TENTHS = 2.563
-"""Standard deviations between the 10 % and the 90 % quantile."""
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
-_LEAST_SIGMA, _PROXY_SIGMA, _UNSETTLED_SIGMA, _SAME_SIGMA = 0.10, 0.42, 0.5, 0.03
-_EXPLAINED = 0.6
-"""Part of the deviation of products over shapes that is left once their reuse is known."""
+_SAME_SIGMA = 0.03
 _MOST_CARRIED = 0.55
 """Log of the most that an error on the present target changes a prediction for another (1.7x)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rate:
-    """Work per second of a kind (with its tenth and ninetieth percentile), the log deviation of that over
-    shapes, and the fixed cost of a call."""
-
-    rate: float
-    slow: float
-    fast: float
-    sigma: float
-    per_byte: bool
-    call_s: float
-    own: bool
-    settled: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +35,7 @@ class _Part:
 
     seconds: float
     sigma: float
-    rate: _Rate
+    rate: Rate
 
 
 def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int) -> Interval | None:
@@ -171,158 +106,35 @@ def of_kinds(diagnosis: Diagnosis, kinds: Iterable[str]) -> Interval | None:
     return Interval(low=0.9 * value, value=value, high=min(diagnosis.total_s, 1.1 * value))
 
 
-def fused(ledger: Ledger) -> tuple[Op, ...]:
-    """The operators that a graph runtime is left with; calls and work are scaled where some of several vanish."""
-    producers = sum(op.calls for op in ledger.ops if op.kind in _PRODUCERS)
-    convolutions = sum(op.calls for op in ledger.ops if op.kind in ("conv", "depthwise"))
-    kept = [op for op in ledger.ops if op.kind != "view"]
-    kept = _drop(kept, _is_batch_norm, convolutions)
-    left = producers - sum(op.calls for op in kept if _base(op) in _ACTIVATIONS)
-    kept = _drop(kept, lambda op: _base(op) in _ACTIVATIONS, producers)
-    return tuple(_drop(kept, lambda op: _base(op) in _ADDS and op.kind == "elementwise", max(0, left)))
-
-
 # ---------------------------------------------------------------- inside
 
 
 def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: int) -> dict[str, _Part]:
     """Seconds by kind; empty when some kind has neither kernel nor ceiling, or there is no work."""
-    stream = _stream_rate(ledger, machine, dtype, threads)
+    stream = stream_rate(ledger, machine, dtype, threads)
     times: dict[str, list[float]] = defaultdict(list)
-    rates: dict[str, _Rate] = {}
+    rates: dict[str, Rate] = {}
     for op in ledger.ops if target == EAGER else fused(ledger):
-        rate = rates.get(op.kind) or _rate(machine, target, op.kind, dtype, threads)
+        rate = rates.get(op.kind) or rate_of(machine, target, op.kind, dtype, threads)
         if rate is None:
             return {}
         rates[op.kind] = rate
-        times[op.kind].append(_op_seconds(op, rate, dtype, stream))
+        times[op.kind].append(op_seconds(op, rate, dtype, stream))
     parts = {}
     for kind, found in times.items():
         total = sum(found)
         if total > 0.0:
             effective = total**2 / sum(t * t for t in found)
             sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
-            parts[kind] = _Part(seconds=total, sigma=max(_LEAST_SIGMA, sigma), rate=rates[kind])
+            parts[kind] = _Part(seconds=total, sigma=max(LEAST_SIGMA, sigma), rate=rates[kind])
     return parts
 
 
 def _sum(parts: dict[str, _Part]) -> Interval:
     total = sum(part.seconds for part in parts.values())
-    down = math.hypot(*(part.seconds * (1.0 - math.exp(-_Z90 * part.sigma)) for part in parts.values()))
-    up = math.hypot(*(part.seconds * (math.exp(_Z90 * part.sigma) - 1.0) for part in parts.values()))
+    down = math.hypot(*(part.seconds * (1.0 - math.exp(-Z90 * part.sigma)) for part in parts.values()))
+    up = math.hypot(*(part.seconds * (math.exp(Z90 * part.sigma) - 1.0) for part in parts.values()))
     return Interval(low=max(0.05 * total, total - down), value=total, high=total + up)
-
-
-def _op_seconds(op: Op, rate: _Rate, dtype: str, stream: float | None) -> float:
-    if op.kind == "view":
-        return op.calls * rate.call_s
-    shrink = _shrink(op, dtype) if op.kind in _PRODUCERS else 1.0
-    busy = op.bytes_high * shrink / rate.rate if rate.per_byte else (op.flops or 0.0) / _at_reuse(op, rate)
-    if stream and op.weights_bytes:
-        busy = max(busy, op.weights_bytes * shrink / stream)
-    return busy + op.calls * rate.call_s
-
-
-def _at_reuse(op: Op, rate: _Rate) -> float:
-    """The rate of a product by how often it uses an element: one row streams its weights, many rows reuse them.
-
-    The slow end of the calibrated rates belongs to 2 FLOPs an element (one row), the fast end to 512 and above.
-    """
-    if op.kind != "matmul" or not op.flops or op.bytes_high <= 0.0:
-        return rate.rate
-    elements = op.bytes_high / _ITEM_BYTES.get(precision(op.dtype) or "", 4.0)
-    place = min(1.0, max(0.0, (math.log2(max(op.flops / elements, 1e-9)) - 1.0) / 8.0))
-    near, far, part = (rate.slow, rate.rate, 2.0 * place) if place < 0.5 else (rate.rate, rate.fast, 2.0 * place - 1.0)
-    return float(near * (far / near) ** part)
-
-
-def _shrink(op: Op, dtype: str) -> float:
-    now = _ITEM_BYTES.get(precision(op.dtype) or "", 4.0)
-    return min(1.0, _ITEM_BYTES.get(precision(dtype) or "", now) / now)
-
-
-def _stream_rate(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> float | None:
-    """Bytes a second at which weights arrive: from the last-level cache when all of them stay there."""
-    weights = sum(op.weights_bytes * _shrink(op, dtype) for op in ledger.ops)
-    size = max((cache.size_bytes for cache in machine.caches), default=0)
-    found = machine.ceiling("cache" if weights < 0.5 * size else "dram", threads=threads)
-    return found.value if found else None
-
-
-def _rate(machine: Machine, target: str, kind: str, dtype: str, threads: int) -> _Rate | None:
-    """The calibrated rate, else a kind or dtype beside it (wider), else a ceiling (widest)."""
-    proxy = "matmul" if kind in ARITHMETIC else "elementwise"
-    if kind == "view":
-        kernel = _kernel(machine, target, kind, "fp32", threads)
-        cost = kernel.call_s if kernel else _dispatch(machine, target)
-        return _Rate(
-            rate=1.0, slow=1.0, fast=1.0, sigma=_LEAST_SIGMA, per_byte=True, call_s=cost, own=True, settled=True
-        )
-    for name in (kind, proxy):
-        for kernel_dtype in (dtype, "fp32"):
-            kernel = _kernel(machine, target, name, kernel_dtype, threads)
-            if kernel is not None:
-                return _from_kernel(kernel, 0.0 if name == kind else _PROXY_SIGMA, threads)
-    ceiling = (
-        machine.ceiling("matmul", dtype=dtype, threads=threads)
-        or machine.ceiling("matmul", dtype="fp32", threads=threads)
-        if kind in ARITHMETIC
-        else machine.ceiling("dram", threads=threads)
-    )
-    if ceiling is None:
-        return None
-    return _Rate(
-        rate=ceiling.value * _UNKNOWN_ETA.value,
-        slow=ceiling.value * _UNKNOWN_ETA.low,
-        fast=ceiling.value * _UNKNOWN_ETA.high,
-        sigma=math.log(_UNKNOWN_ETA.high / _UNKNOWN_ETA.low) / (2.0 * _Z90),
-        per_byte=kind not in ARITHMETIC,
-        call_s=_dispatch(machine, target),
-        own=False,
-        settled=False,
-    )
-
-
-def _dispatch(machine: Machine, target: str) -> float:
-    found = machine.ceiling("dispatch")
-    return found.value if found and target == EAGER else 0.0
-
-
-def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> _Rate:
-    """Wider when it stands in for another kind, or was calibrated with fewer threads than asked."""
-    more = math.sqrt(max(1.0, threads / max(1, kernel.threads)))
-    value = kernel.rate.value
-    slow, fast = max(min(kernel.rate.low, value), 1e-3 * value), max(kernel.rate.high, value)
-    explained = _EXPLAINED if kernel.kind == "matmul" and extra_sigma == 0.0 else 1.0
-    return _Rate(
-        rate=value * more,
-        slow=slow * more,
-        fast=fast * more,
-        sigma=math.hypot(
-            explained * math.log(fast / slow) / _TENTHS,
-            extra_sigma,
-            math.log(more),
-            0.0 if kernel.valid else _UNSETTLED_SIGMA,
-        ),
-        per_byte="FLOP" not in kernel.unit.upper(),
-        call_s=kernel.call_s,
-        own=extra_sigma == 0.0,
-        settled=kernel.valid,
-    )
-
-
-def _kernel(machine: Machine, target: str, kind: str, dtype: str, threads: int) -> KernelRate | None:
-    """A settled rate, else one that was taken while others had the CPU: at the thread count where it is best."""
-    settled = machine.kernel(target, kind, dtype, threads=threads)
-    if settled is not None:
-        return settled
-    wanted = (target, kind, precision(dtype))
-    found = [
-        one
-        for one in machine.kernels
-        if (one.target, one.kind, precision(one.dtype)) == wanted and one.threads <= threads
-    ]
-    return max(found, key=lambda one: one.rate.value, default=None)
 
 
 def _known(parts: dict[str, _Part], *, settled: bool) -> float:
@@ -365,37 +177,3 @@ def _measured_by_kind(ledger: Ledger, measured_s: float) -> dict[str, float]:
 def _dtype_now(ledger: Ledger) -> str:
     top = max(ledger.ops, key=lambda op: op.flops or 0.0, default=None)
     return (precision(top.dtype) if top else None) or "fp32"
-
-
-def _base(op: Op) -> str:
-    return op.name.rsplit("::", 1)[-1].split(".")[0].lower().strip("_")
-
-
-def _is_batch_norm(op: Op) -> bool:
-    return op.kind == "norm" and any(word in _base(op) for word in _BATCH_NORMS)
-
-
-def _drop(ops: list[Op], matches: Callable[[Op], bool], budget: int) -> list[Op]:
-    """Take up to ``budget`` calls away from the operators that match, in order."""
-    kept = []
-    for op in ops:
-        gone = min(op.calls, budget) if matches(op) else 0
-        budget -= gone
-        if gone == 0:
-            kept.append(op)
-        elif gone < op.calls:
-            kept.append(_fewer(op, op.calls - gone))
-    return kept
-
-
-def _fewer(op: Op, calls: int) -> Op:
-    part = calls / op.calls
-    return dataclasses.replace(
-        op,
-        calls=calls,
-        flops=None if op.flops is None else op.flops * part,
-        bytes_low=op.bytes_low * part,
-        bytes_high=op.bytes_high * part,
-        weights_bytes=op.weights_bytes * part,
-        time_s=None if op.time_s is None else op.time_s * part,
-    )

@@ -1,0 +1,87 @@
+"""What a graph runtime is left with of a ledger.
+
+Fusion is told from the ledger alone, by counting: a graph runtime drops views, folds a batch norm into the
+convolution before it, and runs an activation, bias or residual addition inside the convolution or product that
+made its operand; so as many of them vanish as there are such producers. It refuses to say which ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ironlaw.records import Ledger, Op
+
+PRODUCERS = frozenset({"conv", "depthwise", "matmul"})
+_BATCH_NORMS = ("batch_norm", "batchnormalization")
+_ACTIVATIONS = frozenset(
+    [
+        "relu",
+        "relu6",
+        "hardtanh",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "clip",
+        "sigmoid",
+        "silu",
+        "hardswish",
+        "hardsigmoid",
+        "gelu",
+        "tanh",
+        "leaky_relu",
+        "leakyrelu",
+        "elu",
+        "mish",
+        "softplus",
+        "swish",
+        "prelu",
+        "erf",
+    ]
+)
+_ADDS = frozenset({"add", "sum", "sub"})
+
+
+def fused(ledger: Ledger) -> tuple[Op, ...]:
+    """The operators that a graph runtime is left with; calls and work are scaled where some of several vanish."""
+    producers = sum(op.calls for op in ledger.ops if op.kind in PRODUCERS)
+    convolutions = sum(op.calls for op in ledger.ops if op.kind in ("conv", "depthwise"))
+    kept = [op for op in ledger.ops if op.kind != "view"]
+    kept = _drop(kept, _is_batch_norm, convolutions)
+    left = producers - sum(op.calls for op in kept if _base(op) in _ACTIVATIONS)
+    kept = _drop(kept, lambda op: _base(op) in _ACTIVATIONS, producers)
+    return tuple(_drop(kept, lambda op: _base(op) in _ADDS and op.kind == "elementwise", max(0, left)))
+
+
+def _base(op: Op) -> str:
+    return op.name.rsplit("::", 1)[-1].split(".")[0].lower().strip("_")
+
+
+def _is_batch_norm(op: Op) -> bool:
+    return op.kind == "norm" and any(word in _base(op) for word in _BATCH_NORMS)
+
+
+def _drop(ops: list[Op], matches: Callable[[Op], bool], budget: int) -> list[Op]:
+    """Take up to ``budget`` calls away from the operators that match, in order."""
+    kept = []
+    for op in ops:
+        gone = min(op.calls, budget) if matches(op) else 0
+        budget -= gone
+        if gone == 0:
+            kept.append(op)
+        elif gone < op.calls:
+            kept.append(_fewer(op, op.calls - gone))
+    return kept
+
+
+def _fewer(op: Op, calls: int) -> Op:
+    part = calls / op.calls
+    return dataclasses.replace(
+        op,
+        calls=calls,
+        flops=None if op.flops is None else op.flops * part,
+        bytes_low=op.bytes_low * part,
+        bytes_high=op.bytes_high * part,
+        weights_bytes=op.weights_bytes * part,
+        time_s=None if op.time_s is None else op.time_s * part,
+    )
