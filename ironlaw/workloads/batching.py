@@ -32,10 +32,17 @@ def in_batches(
 ) -> list[Array]:
     """``call`` on ``arrays`` in chunks of exactly ``batch`` examples; the last is padded by repeating its last one.
 
-    Outputs that follow the batch are trimmed and joined; of the others the first chunk's is kept, which
-    says the same as long as the call holds one chunk (the caller refuses more when an output does not follow).
+    Outputs are trimmed and joined along axis 0. Raises UserError when an output does not follow the batch and the
+    call holds another number of examples than ``batch``: what it should be for them cannot be told from parts.
     """
     count = examples_in(arrays, inputs)
+    loose = [spec.name for spec in outputs if not spec.batched]
+    if loose and count != batch:
+        raise UserError(
+            "predict",
+            f"called with {count} examples, but output {loose[0]!r} has no batch axis to cut or join",
+            f"Call it with exactly {batch}, as in the example, or return only outputs with one row an example.",
+        )
     parts: list[list[Array]] = []
     for start in range(0, count, batch):
         size = min(batch, count - start)

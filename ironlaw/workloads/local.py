@@ -48,6 +48,13 @@ def check_finite_example(names: Sequence[str], arrays: Sequence[Array], given: s
             raise UserError(f"{given} {name!r}", "holds NaN or Inf", "Give real data.")
 
 
+def check_numbers_out(names: Sequence[str], outputs: Sequence[Array]) -> None:
+    """Raises UserError when the model as it is gives NaN on its example (Inf may be meant, as in masks)."""
+    for name, array in zip(names, outputs, strict=True):
+        if array.dtype.kind in "fc" and np.isnan(array).any():
+            raise UserError(f"model output {name!r}", "holds NaN on the example", "Mend the model, or its example.")
+
+
 def check_finite_weights(name: str, values: Array, *, mask_allowed: bool) -> None:
     """Raises UserError when weights hold NaN or Inf.
 

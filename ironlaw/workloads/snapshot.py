@@ -33,7 +33,7 @@ from ironlaw.workloads.check import (
 from ironlaw.workloads.digest import digest_module, digest_workload
 from ironlaw.workloads.eager import evaluating
 from ironlaw.workloads.inference import Inference
-from ironlaw.workloads.local import Local
+from ironlaw.workloads.local import Local, check_numbers_out
 from ironlaw.workloads.opening import open_model
 from ironlaw.workloads.rebuild import Rebuild
 from ironlaw.workloads.source import by_value
@@ -55,6 +55,7 @@ def snapshot(inference: Inference, folder: Path, name: str) -> Snapshot:
     :mod:`ironlaw.workloads.opening`), for a model that cannot be pickled, and for a folder that cannot be written.
     """
     local = open_model(inference)
+    check_numbers_out(local.output_names, local.outputs)
     axes = axes_of(local)
     batches = calibration_of(inference, local, axes)
     check_evaluate(inference, evaluator_over(inference, batches or [list(local.inputs)]), predict_of(local, axes))

@@ -27,6 +27,7 @@ TRAINED = 1_000
 EVALUATED = 800
 CALIBRATED = 128
 LENGTH = 64
+VAGUE = ("libs", "libdevel", "oldlibs", "debug", "doc", "introspection", "utils", "devel", "misc")
 
 
 def workload(batch: int = 1) -> Inference:
@@ -106,7 +107,7 @@ def descriptions(count: int) -> tuple[list[str], list[int]]:
 
 
 def _listed() -> dict[str, list[str]]:
-    """Distinct short descriptions by section, without the ones whose section is a format (libdevel, debug, doc)."""
+    """Distinct short descriptions by section, without the sections that say nothing of what a package is about."""
     if shutil.which("apt-cache") is None:
         raise UserError(
             "demo:minilm", "needs package descriptions from apt-cache", "Use a Debian or Ubuntu machine.", exit_code=4
@@ -116,7 +117,7 @@ def _listed() -> dict[str, list[str]]:
     for record in listing.split("\n\n"):
         section = re.search(r"^Section: (?:[^/\n]+/)?([^/\n]+)$", record, re.MULTILINE)
         text = re.search(r"^Description(?:-en)?: (.{20,})$", record, re.MULTILINE)
-        if section and text and section[1] not in ("libs", "libdevel", "oldlibs", "debug", "doc", "introspection"):
+        if section and text and section[1] not in VAGUE:
             found.setdefault(section[1], {})[text[1]] = None
     return {section: sorted(texts) for section, texts in found.items()}
 
@@ -129,9 +130,16 @@ def _tokens(tokenizer: Any, texts: list[str]) -> dict[str, torch.Tensor]:
 def _fit_head(model: Classifier, seen: dict[str, torch.Tensor], labels: list[int]) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    blocks = zip(seen["input_ids"].split(25), seen["attention_mask"].split(25), strict=True)
+    order = seen["attention_mask"].sum(1).argsort(stable=True)
     with torch.no_grad():
-        embeddings = torch.cat([model.embed(ids, mask) for ids, mask in blocks]).numpy()
-    head = LogisticRegression(C=10.0, max_iter=1000).fit(embeddings, labels)
+        parts = [_embed_short(model, {name: ids[rows] for name, ids in seen.items()}) for rows in order.split(25)]
+    embeddings = torch.cat(parts)[order.argsort()].numpy()
+    head = LogisticRegression(C=1.0, max_iter=1000).fit(embeddings, labels)
     model.head.weight.copy_(torch.from_numpy(head.coef_).float())
     model.head.bias.copy_(torch.from_numpy(head.intercept_).float())
+
+
+def _embed_short(model: Classifier, tokens: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Embeddings without the padding that the whole block shares: the same numbers for less work."""
+    longest = int(tokens["attention_mask"].sum(1).max())
+    return model.embed(tokens["input_ids"][:, :longest], tokens["attention_mask"][:, :longest])

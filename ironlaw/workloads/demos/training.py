@@ -18,11 +18,12 @@ def require(demo: str, package: str, module: str) -> None:
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """One thread, deterministic kernels and a fixed seed while it holds; the caller's settings afterwards."""
+    """One thread (torch, OpenMP, BLAS), deterministic kernels, a fixed seed; the caller's settings afterwards."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), threadpool_limits(1):
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(True)

@@ -111,8 +111,14 @@ WORKLOADS = {
     "calibration nan": (lambda: Inference(net(), X, calibrate=[X * torch.nan]), ["calibrate batch 0", "NaN"]),
     "calibration raises": (lambda: Inference(net(), X, calibrate=(1 / 0 for _ in "a")), ["calibrate", "ZeroDivision"]),
     "cannot be pickled": (lambda: Inference(net(hidden=(i for i in "a")), X), ["cannot be pickled", "generator"]),
+    "nan outputs": (lambda: Inference(Log(), X, evaluate=lambda p: 1.0), ["model output 'output'", "NaN"]),
     "random forward": (lambda: Inference(nn.Sequential(nn.Linear(4, 3), Noise()), X), ["differs between two calls"]),
 }
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
 
 
 class Noise(nn.Module):

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ironlaw import metrics
+from ironlaw.records import UserError
 from ironlaw.workloads.check import axes_of, predict_of
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.load import load
@@ -317,6 +318,15 @@ def test_a_fixed_batch_is_split_and_padded(tmp_path):
     assert np.array_equal(calibration(taken)[1][0], rows[2:4].numpy())
 
 
+def test_outputs_without_a_batch_axis_are_never_joined():
+    local = open_model(Inference(Summed(), X))
+    predict = predict_of(local, axes_of(local))
+    assert float(predict(X)[1]) == pytest.approx(float(X.sum()))
+    for rows in (X[:1], torch.cat([X, X])):
+        with pytest.raises(UserError, match="no batch axis"):
+            predict(rows)
+
+
 def test_fidelity_runs_on_the_stored_batches_even_from_a_generator(tmp_path):
     inference = Inference(net(), X, calibrate=(X[:n] for n in (1, 2, 2)))
     taken = snapshot(inference, tmp_path, "m")
@@ -388,3 +398,21 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         snapshot(Inference(net(), X), tmp_path, "m")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hugging_face_outputs(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, intermediate_size=16)).eval()
+    ids = torch.arange(16).reshape(2, 8)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    wanted = model(**inputs).logits
+
+    def evaluate(predict):
+        return (predict(**inputs).logits - wanted).abs().amax(1)
+
+    taken = snapshot(Inference(model, inputs, evaluate=evaluate, higher_is_better=False), tmp_path, "bert")
+    assert [s.name for s in taken.outputs] == ["logits"]
+    again = rebuild(Inference(model, inputs)).outputs_from_arrays([wanted.detach().numpy()], ids)
+    assert type(again).__name__ == "SequenceClassifierOutput"
+    assert torch.equal(again.logits, wanted)
