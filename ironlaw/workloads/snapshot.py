@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,8 +232,3 @@ def _disk(folder: Path, error: OSError) -> UserError:
     return UserError(
         str(folder), f"cannot be written: {error.strerror or error}", "Free space, or point IRONLAW_HOME elsewhere."
     )
-
-
-def batches_of(arrays: Sequence[Array], size: int) -> list[list[Array]]:
-    """``arrays`` (each with examples along axis 0) cut into batches of ``size``; the last may be shorter."""
-    return [[a[i : i + size] for a in arrays] for i in range(0, len(arrays[0]), size)]
