@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 from ironlaw.records import Ledger, Op
 
 OBSERVER, CALL = "ironlaw::observer", "ironlaw::call"
 """Pseudo-operators of a profile: what observing cost, and the whole call (see ``measure.profile_torch``)."""
 
+_ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
 _NO_ARITHMETIC = frozenset({"view", "copy", "embedding"})
 
 
@@ -41,21 +43,41 @@ def _self_counted(timed: Sequence[Op]) -> bool:
 
 
 def _as_run(ledger: Ledger, timed: Sequence[Op]) -> tuple[Op, ...]:
-    """The runtime's own list; traffic that caches cannot avoid is the ledger's share of it, by kind."""
-    low: dict[str, float] = defaultdict(float)
-    high: dict[str, float] = defaultdict(float)
-    for op in ledger.ops:
-        low[op.kind] += op.bytes_low
-        high[op.kind] += op.bytes_high
-    return tuple(
-        dataclasses.replace(
-            op,
-            bytes_low=min(op.bytes_high, max(op.bytes_low, op.bytes_high * low[op.kind] / high[op.kind])),
-        )
-        if high[op.kind] > 0.0
-        else op
-        for op in timed
-    )
+    """The runtime's own list. By kind, traffic that caches cannot avoid is the ledger's share of it.
+
+    Arithmetic that the runtime counts at less than half of the ledger (fused blocks, recurrent layers) is the
+    ledger's, shared out by time.
+    """
+    counted, ran = _totals(ledger.ops), _totals(timed)
+    return tuple(_as_counted(op, counted[op.kind], ran[op.kind]) if op.kind in counted else op for op in timed)
+
+
+@dataclass(slots=True)
+class _Total:
+    flops: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    time_s: float = 0.0
+
+
+def _totals(ops: Sequence[Op]) -> dict[str, _Total]:
+    totals: dict[str, _Total] = {}
+    for op in ops:
+        total = totals.setdefault(op.kind, _Total())
+        total.flops += op.flops or 0.0
+        total.low += op.bytes_low
+        total.high += op.bytes_high
+        total.time_s += op.time_s or 0.0
+    return totals
+
+
+def _as_counted(op: Op, counted: _Total, ran: _Total) -> Op:
+    avoidable = counted.low / counted.high if counted.high > 0.0 else 0.0
+    low = min(op.bytes_high, max(op.bytes_low, op.bytes_high * avoidable))
+    flops = op.flops
+    if op.kind in _ARITHMETIC and ran.flops < 0.5 * counted.flops and ran.time_s > 0.0:
+        flops = counted.flops * (op.time_s or 0.0) / ran.time_s
+    return dataclasses.replace(op, bytes_low=low, flops=flops)
 
 
 def _on_counted(counted: Sequence[Op], timed: Sequence[Op]) -> tuple[Op, ...]:

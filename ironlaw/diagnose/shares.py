@@ -27,6 +27,8 @@ _FAULTING_BYTES = 128 * 1024
 """glibc's first mmap threshold: smaller buffers are reused and do not fault again."""
 _DOUBT = 3.0
 """How far a refused ceiling may be off, either way."""
+_KEPT = 0.5
+"""Share of the last-level cache that a call may need and still find warm the next time."""
 _TINY_CALL = 10.0
 _FEWEST = 0.2
 """An operator keeps at least this share of its time when the observer's cost is taken off."""
@@ -34,13 +36,26 @@ _FEWEST = 0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roofs:
-    """Ceilings that hold for this run; None where the machine was not probed. ``doubtful`` names refused ones."""
+    """Ceilings that hold for this run; None where the machine was not probed.
+
+    ``doubtful`` names refused ones; ``resident`` says that all a call needs stays in the last-level cache, so that
+    no byte has to come from memory in a warm run.
+    """
 
     dram: Interval | None
     cache: Interval | None
     compute: dict[str, Interval]
     dispatch: Interval | None
     doubtful: tuple[str, ...] = ()
+    resident: bool = False
+
+    def fastest_s(self, op: Op) -> tuple[float, float]:
+        """Seconds for the traffic that cannot be avoided, at the expected and at the best bandwidth."""
+        assert self.dram is not None
+        inside = (op.bytes_high / self.cache.value, op.bytes_high / self.cache.high) if self.cache else (0.0, 0.0)
+        if self.resident and self.cache:
+            return inside
+        return max(op.bytes_low / self.dram.value, inside[0]), max(op.bytes_low / self.dram.high, inside[1])
 
     def arithmetic(self, dtype: str) -> Interval | None:
         return self.compute.get(precision(dtype) or "") or self.compute.get("fp32")
@@ -75,6 +90,14 @@ class Split:
     squeezed: float
     drift: float
     timed: bool
+
+    def ledger(self, before: Ledger, total_s: float) -> Ledger:
+        """The ledger with the times that were used, so that its table adds up to the measured total."""
+        if not self.timed:
+            return before
+        used = iter(self.shares)
+        ops = tuple(op if op.time_s is None else next(used).op for op in before.ops)
+        return dataclasses.replace(before, ops=ops, profiled_s=total_s)
 
     @property
     def calls(self) -> int:
@@ -116,6 +139,7 @@ def roofs(machine: Machine, ledger: Ledger, threads: int) -> Roofs:
         compute={dtype: one[0] for dtype, one in found.items() if one[0] is not None},
         dispatch=dispatch[0],
         doubtful=tuple(name for name, (_, doubt) in named.items() if doubt),
+        resident=ledger.bytes_low <= _KEPT * max((cache.size_bytes for cache in machine.caches), default=0),
     )
 
 
@@ -223,12 +247,11 @@ def side(op: Op, limits: Roofs) -> tuple[float | None, bool]:
     """
     if op.kind in ("copy", "embedding") and op.bytes_high > 0.0:
         return 1.0, True
-    peak, dram, cache = limits.arithmetic(op.dtype), limits.dram, limits.cache
+    peak, dram = limits.arithmetic(op.dtype), limits.dram
     if op.flops is None or dram is None or peak is None or (op.flops <= 0.0 and op.bytes_high <= 0.0):
         return None, False
     arithmetic_s = op.flops / peak.value
-    fastest = max(op.bytes_low / dram.value, op.bytes_high / cache.value if cache else 0.0)
-    least = max(op.bytes_low / dram.high, op.bytes_high / cache.high if cache else 0.0)
+    fastest, least = limits.fastest_s(op)
     slowest = op.bytes_high / dram.value
     if fastest >= arithmetic_s:
         return 1.0, least >= op.flops / peak.low
@@ -245,6 +268,5 @@ def _roof_s(op: Op, limits: Roofs) -> tuple[float, float]:
     arithmetic_s = (op.flops or 0.0) / peak.value if peak else 0.0
     if limits.dram is None:
         return arithmetic_s, arithmetic_s
-    cached = op.bytes_high / limits.cache.value if limits.cache else 0.0
-    low, high = op.bytes_low / limits.dram.value, op.bytes_high / limits.dram.value
-    return max(arithmetic_s, low, min(cached, high)), max(arithmetic_s, high)
+    high = op.bytes_high / limits.dram.value
+    return max(arithmetic_s, min(limits.fastest_s(op)[0], high)), max(arithmetic_s, high)

@@ -7,6 +7,8 @@ its dispatches can explain.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 
 from ironlaw.diagnose.shares import Roofs, Share, Split, limit
@@ -17,6 +19,8 @@ _GAP_PER_DISPATCH = 10.0
 """Python, modules and guards around one dispatch: up to this many times its cost is the framework's."""
 _PASSES_DIFFER = 0.05
 """Operators are timed in another pass than the total; their sum is not known better than this."""
+_DRIFTS = 0.3
+"""Log of how far apart two passes are before their difference says that one was disturbed."""
 _ESTIMATES_DIFFER = 0.3
 """The same for operators that nobody timed."""
 
@@ -76,9 +80,11 @@ def terms_of(split: Split, paging: Paging, limits: Roofs, total_s: float, *, eag
     latency = _latency(split, gap, limits, total_s, eager)
     unsure = paging_term.seconds.high - paging_term.seconds.value, faults - paging_term.seconds.low
     memory, compute = (_side(split, of, unsure, limits, total_s) for of in (Term.MEMORY, Term.COMPUTE))
-    known = [paging_term, latency, memory, compute]
-    rest = total_s - sum(one.seconds.value for one in known)
-    return (memory, compute, latency, paging_term, _residual(split, limits, max(0.0, rest)))
+    known = [memory, compute, latency, paging_term]
+    rest = max(0.0, total_s - sum(one.seconds.value for one in known))
+    if not split.timed:
+        known = [*(_reaching(one, rest, total_s) for one in known[:3]), paging_term]
+    return (*known, _residual(split, limits, rest))
 
 
 def bounds_of(ledger: Ledger, limits: Roofs, latency_s: float) -> tuple[Interval | None, Interval | None]:
@@ -89,12 +95,12 @@ def bounds_of(ledger: Ledger, limits: Roofs, latency_s: float) -> tuple[Interval
     for op in ledger.ops:
         peak = limits.arithmetic(op.dtype)
         arithmetic = (op.flops or 0.0) / peak.value if peak else 0.0
-        rows.append((arithmetic, op.bytes_low / limits.dram.value, op.bytes_high / limits.dram.value))
-    serial = [latency_s + sum(a + m for a, m in ((r[0], r[i]) for r in rows)) for i in (1, 2)]
-    overlapped = [latency_s + sum(max(r[0], r[i]) for r in rows) for i in (1, 2)]
+        rows.append((arithmetic, limits.fastest_s(op)[0], op.bytes_high / limits.dram.value))
+    serial = [latency_s + sum(row[0] + row[i] for row in rows) for i in (1, 2)]
+    overlapped = [latency_s + sum(max(row[0], row[i]) for row in rows) for i in (1, 2)]
     return (
-        Interval(low=serial[0], value=serial[0], high=serial[1]),
-        Interval(low=overlapped[0], value=overlapped[0], high=overlapped[1]),
+        Interval(low=serial[0], value=serial[0], high=max(serial)),
+        Interval(low=overlapped[0], value=overlapped[0], high=max(overlapped)),
     )
 
 
@@ -124,7 +130,9 @@ def _side(split: Split, term: Term, unsure: tuple[float, float], limits: Roofs, 
     low = sum(share.work_s for share, part in parts if share.sure and part == 1.0)
     high = sum(share.work_s for share, part in parts if part > 0.0 or not share.sure)
     work = sum(share.work_s for share in counted) or 1.0
-    blur = ((_PASSES_DIFFER if split.timed else _ESTIMATES_DIFFER) + 0.5 * split.squeezed) * value
+    apart = _PASSES_DIFFER if split.timed else _ESTIMATES_DIFFER
+    strained = max(0.0, abs(math.log(split.drift)) - _DRIFTS) / 4.0
+    blur = (apart + 0.5 * split.squeezed + strained) * value
     slack = value / work
     interval = Interval(
         low=min(value, max(0.0, low - blur - unsure[0] * slack)),
@@ -158,7 +166,7 @@ def _work_evidence(split: Split, parts: list[tuple[Share, float]], term: Term, l
         words.append("no times per operator: from calibrated rates and roofs")
     if straddling:
         words.append(f"{_ms(straddling)} straddle the ridge")
-    if not 0.77 < split.drift < 1.3:
+    if abs(math.log(split.drift)) > _DRIFTS:
         words.append(f"the timed pass took {split.drift:.2g}x as long as the profiled one: times are scaled")
     if split.squeezed > 0.01:
         words.append(f"operator times were {split.squeezed:.0%} over the total and fitted")
@@ -185,6 +193,12 @@ def _residual(split: Split, limits: Roofs, seconds: float) -> TermTime:
         seconds=Interval(low=max(0.0, seconds - width), value=seconds, high=seconds + width),
         evidence=text if seconds > 0.0 else "nothing left over",
     )
+
+
+def _reaching(one: TermTime, more_s: float, total_s: float) -> TermTime:
+    """Without times per operator, what is not explained may belong to any of them."""
+    high = max(one.seconds.value, min(total_s, one.seconds.high + more_s))
+    return dataclasses.replace(one, seconds=dataclasses.replace(one.seconds, high=high))
 
 
 def _around(interval: Interval, value: float) -> Interval:

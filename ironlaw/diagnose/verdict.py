@@ -41,7 +41,7 @@ def diagnose(ledger: Ledger, measurement: Measurement, machine: Machine, executi
         terms=terms,
         dominant=dominant,
         why=why,
-        ledger=ledger,
+        ledger=parts.ledger(ledger, total_s),
         bounds=bounds(case),
         target=target,
         threads=threads,

@@ -250,6 +250,7 @@ def test_terms_always_sum_to_the_measured_time(ops, total_s, faults, system_s, m
     for one in found.terms:
         assert 0.0 <= one.seconds.low <= one.seconds.value <= one.seconds.high
     assert all(one.speedup > 0.0 for one in found.bounds)
+    assert math.fsum(one.time_s or 0.0 for one in found.ledger.ops) <= total_s * (1 + 1e-9)
     assert from_json(type(found), to_json(found)) == found
 
 
@@ -328,6 +329,30 @@ def test_the_iron_law_bounds():
     assert found.overlapped_bound_s.low == pytest.approx(10e-3 + 3.2e-3 + latency)
 
 
+def test_the_table_shows_the_times_that_were_used():
+    found = verdict(ledger(GEMM, STREAM, profiled_s=17e-3), 34e-3)
+    assert [one.time_s for one in found.ledger.ops] == pytest.approx([24e-3, 8e-3])
+    assert found.ledger.profiled_s == 34e-3
+
+
+def test_a_warm_model_that_fits_the_cache_pays_no_memory():
+    small = dataclasses.replace(GEMM, flops=3e6, bytes_low=1e6, bytes_high=1e6, time_s=60e-6)
+    part, sure = side(small, roofs(machine(), ledger(small), 1))  # 30 us; 40 from memory, 10 from the cache
+    assert (part, sure) == (pytest.approx(math.log(4 / 3) / math.log(4)), False)
+    big = dataclasses.replace(small, flops=5e8, bytes_low=2e8, bytes_high=2e8, time_s=9e-3)
+    assert side(big, roofs(machine(), ledger(big), 1)) == (1.0, True)  # 5 ms; 8 from memory, and nothing stays
+    found = verdict(ledger(small), 61e-6)
+    assert found.overlapped_bound_s.low == pytest.approx(30e-6 + found.seconds(Term.LATENCY))
+
+
+def test_without_times_what_is_unexplained_may_be_anything():
+    found = verdict(ledger(dataclasses.replace(GEMM, time_s=None)), 25e-3)
+    assert found.share(Term.RESIDUAL) > 0.5
+    assert found.dominant is None
+    half = verdict(ledger(dataclasses.replace(GEMM, time_s=None)), 15e-3)
+    assert half.terms[0].seconds.high >= 0.3 * 15e-3  # memory, though none was estimated
+
+
 def test_emulated_fp16_is_a_waste_with_its_number():
     one = bound(verdict(ledger(GEMM), 12e-3), "fp16")
     assert one.wasted
@@ -397,6 +422,15 @@ def test_merge_takes_the_list_of_a_runtime_that_counts_itself():
     ran = [op("conv", name="Conv_1", flops=11.0, low=1.0, high=60.0, time_s=2.0)]
     (one,) = merge(counted, ran).ops
     assert (one.name, one.flops, one.bytes_low) == ("Conv_1", 11.0, 30.0)
+
+
+def test_arithmetic_that_a_runtime_leaves_out_is_the_ledgers():
+    counted = ledger(op("recurrent", name="LSTM", flops=1e6, low=50.0, high=100.0))
+    ran = [
+        op("recurrent", name="a", flops=10.0, high=50.0, time_s=1.0),
+        op("recurrent", name="b", high=50.0, time_s=3.0),
+    ]
+    assert [one.flops for one in merge(counted, ran).ops] == [2.5e5, 7.5e5]
 
 
 def test_merge_without_a_profile_changes_nothing():
