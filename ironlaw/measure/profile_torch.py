@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from ironlaw.measure.kinds import aten_kind, aten_name, conv_kind
@@ -45,6 +46,10 @@ _DTYPES = {
 }
 
 
+_Key = tuple[str, str, str, str]
+"""Name, kind, shape, dtype."""
+
+
 @dataclass(slots=True)
 class _Sum:
     calls: int = 0
@@ -52,11 +57,12 @@ class _Sum:
 
 
 def profile(call: Callable[[], object], calls: int) -> tuple[Op, ...]:
-    """Mean seconds per operator, input shapes and dtype, over ``calls`` calls of ``call``.
+    """Seconds per operator, input shapes and dtype in one call: the median over ``calls`` calls of ``call``.
 
-    ``Op.calls`` and ``Op.time_s`` are per call; FLOPs and bytes are not counted here (``flops`` None, bytes 0).
-    The shape is that of the inputs, as the ledger writes it: ``2x3x16x16,8x3x3x3,8``. The last two
-    are :data:`CALL` and :data:`OBSERVER`.
+    A median, because a neighbour stalls single operators by milliseconds; whole calls are long enough to meet a
+    stall every time, so the quickest stands for them. ``Op.calls`` and ``Op.time_s`` are per call; FLOPs and bytes
+    are not counted here (``flops`` None, bytes 0). The shape is that of the inputs, as the ledger writes it:
+    ``2x3x16x16,8x3x3x3,8``. The last two are :data:`CALL` and :data:`OBSERVER`.
     """
     if calls < 1:
         raise ValueError("profile needs at least one call")
@@ -64,30 +70,38 @@ def profile(call: Callable[[], object], calls: int) -> tuple[Op, ...]:
     plain = [_seconds(call) for _ in range(calls)]
     roots, watched = _watch(call, calls)
     events = sum(_size(root) for root in roots) / calls
-    extra = max(0.0, statistics.median(watched) - statistics.median(plain))
+    extra = max(0.0, min(watched) - min(plain))
     cost = extra / events if events else 0.0
-    sums: dict[tuple[str, str, str, str], _Sum] = {}
-    for root in roots:
-        for event, seconds in _operators(root, cost):
-            total = sums.setdefault(_key(event), _Sum())
-            total.calls += 1
-            total.seconds += seconds
-    ops = [
-        Op(
-            name=name,
-            kind=kind,
-            calls=max(1, round(total.calls / calls)),
-            flops=None,
-            bytes_low=0.0,
-            bytes_high=0.0,
-            dtype=dtype,
-            shape=shape,
-            time_s=total.seconds / calls,
-        )
-        for (name, kind, shape, dtype), total in sums.items()
-    ]
-    marks = _mark(CALL, 1, statistics.median(plain)), _mark(OBSERVER, round(events), extra)
+    rounds = [_round(root, cost) for root in roots]
+    ops = [_op(key, [found[key] for found in rounds if key in found], calls) for key in dict.fromkeys(chain(*rounds))]
+    marks = _mark(CALL, 1, min(plain)), _mark(OBSERVER, round(events), extra)
     return (*sorted(ops, key=lambda op: -(op.time_s or 0.0)), *marks)
+
+
+def _round(root: Any, cost: float) -> dict[_Key, _Sum]:
+    """The operators of one call, added up by key."""
+    sums: dict[_Key, _Sum] = {}
+    for event, seconds in _operators(root, cost):
+        total = sums.setdefault(_key(event), _Sum())
+        total.calls += 1
+        total.seconds += seconds
+    return sums
+
+
+def _op(key: _Key, found: list[_Sum], calls: int) -> Op:
+    name, kind, shape, dtype = key
+    times = [one.seconds for one in found] + [0.0] * (calls - len(found))
+    return Op(
+        name=name,
+        kind=kind,
+        calls=max(1, round(sum(one.calls for one in found) / calls)),
+        flops=None,
+        bytes_low=0.0,
+        bytes_high=0.0,
+        dtype=dtype,
+        shape=shape,
+        time_s=statistics.median(times),
+    )
 
 
 def shapes_text(shapes: Iterable[Iterable[int]]) -> str:
@@ -160,7 +174,7 @@ def _overloads() -> dict[str, list[str]]:
     return found
 
 
-def _key(event: Any) -> tuple[str, str, str, str]:
+def _key(event: Any) -> _Key:
     name = aten_name(event.name)
     kind = aten_kind(event.name)
     shapes = [shape for shape in event.input_shapes if shape and not isinstance(shape[0], list)]
