@@ -108,8 +108,9 @@ class CacheModel:
         room = self._room_before(key)
         entry = self._entries.pop(key, None) or _Entry()
         resident = entry.resident
-        known = max(resident, size - first)
-        missing = size if known <= 0 else first + (size - first) * (1.0 - min(1.0, resident / known))
+        warm = size - first
+        hit = resident if resident <= warm else warm
+        missing = size - hit
         out = 0.0
         if resident and missing > room:
             out += entry.evict(resident)
