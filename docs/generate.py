@@ -26,7 +26,9 @@ def lever_page(lever: Lever) -> str:
     about = inspect.getdoc(module) or ""
     fields = dataclasses.fields(lever.Settings)
     settings = [f"| `{f.name}` | `{f.type}` | `{f.default!r}` |" for f in fields]
-    table = ["", "| setting | type | default |", "|---|---|---|", *settings] if settings else ["", "It has no settings."]
+    table = (
+        ["", "| setting | type | default |", "|---|---|---|", *settings] if settings else ["", "It has no settings."]
+    )
     facts = {
         "axis": str(lever.axis),
         "attacks": ", ".join(sorted(map(str, lever.attacks))) or "nothing timed",

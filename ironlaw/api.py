@@ -326,7 +326,29 @@ def comparison_text(found: Comparison) -> str:
 
 
 __all__ = [
-    "Comparison", "Talk", "compare", "comparison_data", "comparison_text", "compute_law", "data_of", "deploy",
-    "diagnose", "draw_machine", "law_catalogue", "lever_catalogue", "list_runs", "load_run", "machine", "machine_text", "plan", "plan_data",
-    "prediction_scores", "prune", "report", "run_json", "stored_machine", "tune", "where_text",
-]  # fmt: skip
+    "Comparison",
+    "Talk",
+    "compare",
+    "comparison_data",
+    "comparison_text",
+    "compute_law",
+    "data_of",
+    "deploy",
+    "diagnose",
+    "draw_machine",
+    "law_catalogue",
+    "lever_catalogue",
+    "list_runs",
+    "load_run",
+    "machine",
+    "machine_text",
+    "plan",
+    "plan_data",
+    "prediction_scores",
+    "prune",
+    "report",
+    "run_json",
+    "stored_machine",
+    "tune",
+    "where_text",
+]

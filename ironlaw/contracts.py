@@ -50,10 +50,15 @@ class No:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """Settings worth trying, and what a try costs in seconds (building, not measuring)."""
+    """Settings worth trying, and what a try costs in seconds (building, not measuring).
+
+    Options of one lever with the same word in ``alike`` run the same kernels and differ in quality: when one
+    was measured, the others are expected to be as fast, and are tried only if it lost too much quality.
+    """
 
     settings: Any
     cost_s: float
+    alike: str = ""
 
 
 @runtime_checkable

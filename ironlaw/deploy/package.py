@@ -23,6 +23,7 @@ MANIFEST_SCHEMA = "ironlaw.manifest/1"
 CHECK_LIMIT_S = 600.0
 _TAIL = """
 import sys
+import numpy
 if len(sys.argv) > 1:  # outputs into a file, for the check of the package
     many = list(outputs.values()) if hasattr(outputs, "items") else outputs
     found = many if isinstance(many, (list, tuple)) else [many]

@@ -14,8 +14,9 @@ from ironlaw.records import Candidate, Change, Execution, ModelFile, Pairs, Scal
 
 
 def settings_pairs(settings: Any) -> Pairs:
-    """A frozen ``Settings`` as pairs, in the order of its fields."""
-    return tuple((f.name, getattr(settings, f.name)) for f in dataclasses.fields(settings))
+    """What a frozen ``Settings`` sets otherwise than its defaults, in the order of its fields."""
+    fields = dataclasses.fields(settings)
+    return tuple((f.name, value) for f in fields if (value := getattr(settings, f.name)) != f.default)
 
 
 def changed(

@@ -1,8 +1,8 @@
 """Which plans to try next, and when to stop: best expected gain per second first, hopeless ones never.
 
 A plan is dropped when the upper end of its prediction cannot beat the best point that keeps the budget.
-Plans that differ only in the settings of their last lever share what their first sibling showed: when it
-was fast but lost too much quality they are tried next, when it was good they are worth little more.
+Plans of one family (same kernels, other quality) share what their first sibling showed: when it was fast but
+lost too much quality they are tried next, when it kept the budget they are worth nothing more.
 Pure bookkeeping: nothing is built or measured here, so a search can be printed without being carried out.
 """
 
@@ -71,7 +71,7 @@ class Search:
             return plan.predicted.speedup
         measured, predicted, within = known
         value = measured * plan.predicted.speedup.value / predicted
-        spread = SIBLING_SPREAD if not within else 1.0 + (SIBLING_SPREAD - 1.0) / 2
+        spread = 1.0 if within else SIBLING_SPREAD
         return Interval(low=value / spread, value=value, high=value * spread)
 
     def _worth(self, plan: Plan) -> float:

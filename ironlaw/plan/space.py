@@ -53,7 +53,7 @@ class Step:
 class Plan:
     """Steps from the baseline, what they are predicted to give over it, and what trying costs.
 
-    ``family`` is equal for plans that differ in the settings of their last lever only.
+    ``family`` is equal for plans whose last lever says that they run alike.
     """
 
     steps: tuple[Step, ...]
@@ -145,15 +145,14 @@ class Space:
         plans = []
         for option in lever.options(point.candidate, point.diagnosis, self.machine):
             predicted = lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
-            settings = tuple(sorted(dataclasses.asdict(option.settings).items()))
-            step = Step(lever=lever.name, version=lever.version, settings=settings)
+            step = Step(lever=lever.name, version=lever.version, settings=_set(option.settings))
             steps = (*point.steps, step)
             plans.append(
                 Plan(
                     steps=steps,
                     predicted=dataclasses.replace(predicted, speedup=point.gain.times(predicted.speedup)),
                     cost_s=option.cost_s,
-                    family=f"{before}>{lever.name}",
+                    family=f"{before}>{lever.name} {option.alike}" if option.alike else f"{before}>{step}",
                     forced=tuple(s.lever for s in steps) in self.always,
                 )
             )
@@ -163,3 +162,9 @@ class Space:
 def baseline_point(candidate: Candidate, diagnosis: Diagnosis) -> Point:
     """Where every search starts."""
     return Point(candidate=candidate, steps=(), diagnosis=diagnosis, gain=exactly(1.0))
+
+
+def _set(settings: Any) -> Pairs:
+    """What is set otherwise than the defaults."""
+    fields = dataclasses.fields(settings)
+    return tuple((f.name, value) for f in fields if (value := getattr(settings, f.name)) != f.default)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ironlaw.records import Interval, KernelRate
 from ironlaw.targets import _calibration_graphs as graphs
+from ironlaw.targets._calibration_cases import Case
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +59,7 @@ def rates(
     return tuple(out)
 
 
-def case_seconds(case: graphs.Case, measured: Mapping[str, Sequence[float]]) -> float | None:
+def case_seconds(case: Case, measured: Mapping[str, Sequence[float]]) -> float | None:
     """Median seconds a call of the nodes of a case, or None when the runtime fused it out of sight."""
     own = [statistics.median(times) for name, times in measured.items() if name.startswith(case.name)]
     return sum(own) if own and sum(own) > 0 else None
@@ -69,7 +70,7 @@ def _rate(
     kind: str,
     dtype: str,
     threads: int,
-    own: Sequence[graphs.Case],
+    own: Sequence[Case],
     measured: Mapping[str, Sequence[float]],
     fixed: Mapping[str, float],
 ) -> KernelRate | None:

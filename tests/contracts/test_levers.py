@@ -172,7 +172,7 @@ def test_what_changed_was_claimed(lever: Lever, case: Case, tmp_path: Path) -> N
         assert change.version == lever.version
         assert set(change.claims) == set(lever.claims)
         assert after.changes[-1] == change
-        assert dict(change.settings) == dataclasses.asdict(option.settings)
+        assert lever.Settings(**dict(change.settings)) == option.settings, "what is recorded replays the option"
         unclaimed = _unclaimed(case.candidate, after, lever.claims)
         assert not unclaimed, f"{lever.name} changed {unclaimed} and claims {sorted(lever.claims)}"
         if not change.no_op:

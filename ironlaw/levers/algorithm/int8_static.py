@@ -112,7 +112,10 @@ class Int8Static:
         ]
         pass_s = diagnosis.total_s * max(1, candidate.snapshot.calibration_batches)
         slow = {"minmax": 2.0, "percentile": 4.0, "entropy": 12.0}
-        return [Option(settings=s, cost_s=6.0 + slow[s.calibration] * pass_s) for s in tries]
+        return [
+            Option(settings=s, cost_s=6.0 + slow[s.calibration] * pass_s, alike=f"{s.activation} {s.scope}")
+            for s in tries
+        ]
 
     def predict(
         self, candidate: Candidate, settings: Int8StaticSettings, diagnosis: Diagnosis, machine: Machine
