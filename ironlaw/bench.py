@@ -41,7 +41,9 @@ from ironlaw.verify.stopping import stopper
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
 
-PROFILE_CALLS = 20
+PROFILE_S = 2.0
+PROFILE_CALLS = (2, 20)
+"""Least and most calls of a profile, which takes about ``PROFILE_S``."""
 DISK_FULL = ("Errno 28", "Errno 30", "No space left", "Read-only file system")
 BASELINE_PLAN = Plan(
     steps=(), predicted=Prediction(speedup=exactly(1.0), basis="the baseline"), cost_s=0.0, family="baseline"
@@ -204,7 +206,7 @@ class Bench:
         if known is None:
             assert subject.artefact is not None
             with machine_lock(self._talk), self._predictor(subject.artefact) as predictor:
-                known = predictor.profile(PROFILE_CALLS)
+                known = predictor.profile(_profile_calls(subject))
             self.store.keep(subject.key, "profile", known)
         return tuple(from_data(Op, op) for op in known)
 
@@ -305,6 +307,12 @@ class Bench:
     def _spent(self, subject: Subject, start: float, *, share: int = 1) -> None:
         subject.spent_s += (time.monotonic() - start) / share
         subject.worked = True
+
+
+def _profile_calls(subject: Subject) -> int:
+    least, most = PROFILE_CALLS
+    call_s = max((launch.call_s for launch in subject.launches), default=0.0)
+    return most if call_s <= 0 else max(least, min(most, int(PROFILE_S / call_s)))
 
 
 def _scores_data(scores: metrics.Scores | metrics.Scalar | None) -> dict[str, Any]:

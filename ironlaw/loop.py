@@ -70,11 +70,8 @@ class Loop:
 
     def explore(self) -> None:
         """Try plans in order of expected gain a second, short measurements first; extend what is good."""
-        while batch := self.search.next_batch(TOGETHER):
-            if self.left_s < RESERVED_SHARE * self.time_limit_s:
-                self.search.add(batch)
-                self.ended_because = "the time limit"
-                return
+        reserved_s = RESERVED_SHARE * self.time_limit_s
+        while batch := self.search.next_batch(TOGETHER, self.left_s - reserved_s):
             subjects = [self._built(plan) for plan in batch]
             fresh = [s for s in subjects if not s.launches and s.failure is None]
             if fresh:
@@ -82,7 +79,8 @@ class Loop:
             for subject in subjects:
                 self._learn(subject)
             self._extend_best()
-        self.ended_because = "nothing left that can beat the best by the upper end of its prediction"
+        late = self.left_s < reserved_s
+        self.ended_because = "the time limit" if late else "nothing left that can beat the best by its prediction"
 
     def settle(self) -> None:
         """Full measurements for the points that may be best, most for the closest race."""

@@ -22,7 +22,7 @@ def record(session: Session, loop: Loop, goal: Goal) -> Run:
     assert baseline.measured is not None
     keeps = not limits_broken(goal, baseline.measured) and goal.target in (None, baseline.execution.target)
     keeps = keeps and (baseline.quality is None or baseline.quality.within)
-    best = max(proven, key=lambda t: t.gain.median if t.gain else 0.0, default=baseline)
+    best = _best(proven) or baseline
     satisfied = best is not baseline or keeps
     usable = [baseline, *(t for t in trials if t.measured and t.quality and not t.outcome.failed)]
     frontier = tuple(usable[i].id for i in front([_coordinates(t) for t in usable]))
@@ -52,6 +52,16 @@ def record(session: Session, loop: Loop, goal: Goal) -> Run:
     )
     dropped = [f"{plan.label} ({why})" for plan, why in loop.search.dropped]
     return dataclasses.replace(run, account=account.words_of(run, loop.ended_because, dropped))
+
+
+TIE = 0.98
+"""Points within this ratio of the fastest count as equal: the one with the fewest changes is chosen."""
+
+
+def _best(proven: list[Trial]) -> Trial | None:
+    gains = {t.id: t.gain.median for t in proven if t.gain}
+    close = [t for t in proven if gains[t.id] >= TIE * max(gains.values())]
+    return min(close, key=lambda t: (len(t.changes), -gains[t.id]), default=None)
 
 
 def _coordinates(trial: Trial) -> tuple[float, ...]:

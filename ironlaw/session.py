@@ -19,7 +19,7 @@ from ironlaw.records import Candidate, Execution, Form, Goal, Machine, Snapshot,
 from ironlaw.store import Store, clear_errors, home_folder
 
 Talk = Callable[[str], None]
-ALWAYS = frozenset({("compile",), ("bf16",)})
+ALWAYS = frozenset({"compile(freezing=False)", "bf16"})
 """On the table of every run, whatever is predicted: what people would try first."""
 
 

@@ -64,17 +64,17 @@ def timed_block(call: Callable[[], object], seconds: float, min_calls: int, max_
     return samples
 
 
-def warm_up(call: Callable[[], object], limit_s: float) -> tuple[int, bool]:
-    """Run until three windows in a row agree within the tolerance: (calls made, whether it converged)."""
+def warm_up(call: Callable[[], object], limit_s: float) -> tuple[int, float, bool]:
+    """Run until three windows in a row agree within the tolerance: (calls, seconds of one, whether it converged)."""
     calls, medians = 0, list[float]()
     end = time.perf_counter() + limit_s
-    while time.perf_counter() < end:
-        block = timed_block(call, WARM_WINDOW_S, 2, 1000)
+    while not medians or time.perf_counter() < end:
+        block = timed_block(call, WARM_WINDOW_S, 1, 1000)
         calls += len(block)
-        medians.append(statistics.median(block))
+        medians.append(statistics.median(block) / 1e9)
         if len(medians) >= 3 and max(medians[-3:]) <= min(medians[-3:]) * (1 + WARM_TOLERANCE):
-            return calls, True
-    return calls, False
+            return calls, medians[-1], True
+    return calls, medians[-1], False
 
 
 class Worker:
@@ -98,8 +98,8 @@ class Worker:
         return {"load_s": load_s, "first_s": first_s, "finite": bool(finite)}
 
     def warm(self, limit_s: float) -> dict[str, Any]:
-        calls, converged = warm_up(self._call, limit_s)
-        return {"calls": calls, "converged": converged}
+        calls, call_s, converged = warm_up(self._call, limit_s)
+        return {"calls": calls, "call_s": call_s, "converged": converged}
 
     def block(self, seconds: float, min_calls: int) -> dict[str, Any]:
         before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()

@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ironlaw.measure.foreign import ForeignClock
@@ -30,16 +30,27 @@ KEPT_LATENCIES = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How much measuring a round does."""
+    """How much measuring a round does: at most ``cycles`` blocks a unit within about ``round_s`` of blocks.
+
+    ``against_self`` adds the baseline against itself.
+    """
 
     cycles: int
     block_s: float
+    round_s: float
     min_calls: int = 2
     warm_limit_s: float = 6.0
+    against_self: bool = True
+
+    def for_call(self, call_s: float, units: int) -> Effort:
+        """The same effort where one call of the baseline takes ``call_s``: slow calls get fewer, shorter blocks."""
+        calls = self.min_calls if call_s * self.min_calls <= 2 * self.block_s else 1
+        one = units * max(self.block_s, calls * call_s)
+        return replace(self, min_calls=calls, cycles=max(2, min(self.cycles, int(self.round_s / one))))
 
 
-SHORT = Effort(cycles=4, block_s=0.08)
-FULL = Effort(cycles=10, block_s=0.12, min_calls=3)
+SHORT = Effort(cycles=4, block_s=0.08, round_s=6.0, against_self=False)
+FULL = Effort(cycles=10, block_s=0.12, round_s=16.0, min_calls=3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +89,7 @@ class Launch:
     first_s: float = 0.0
     warmup_calls: int = 0
     warm: bool = True
+    call_s: float = 0.0
     foreign: list[float] = field(default_factory=list)
 
 
@@ -111,6 +123,7 @@ class Unit:
             first_s=max(a["first_s"] for a in answers),
             warmup_calls=sum(w["calls"] for w in warm),
             warm=all(w["converged"] for w in warm),
+            call_s=max(w["call_s"] for w in warm),
         )
 
     def block(self, effort: Effort) -> Block:
@@ -164,7 +177,8 @@ def round_of(
     units: dict[str, Unit] = {}
     limits: dict[str, Any] = {"memory_limit_bytes": memory_limit_bytes, "time_limit_s": time_limit_s}
     with contextlib.ExitStack() as stack:
-        for name, artefact in {BASELINE: baseline, **candidates, SELF: baseline}.items():
+        own = {SELF: baseline} if effort.against_self else {}
+        for name, artefact in {BASELINE: baseline, **candidates, **own}.items():
             unit = Unit(artefact, **limits)
             stack.callback(unit.close)
             try:
@@ -177,7 +191,9 @@ def round_of(
                 continue
             unit.pause()
             units[name] = unit
-        _interleave(units, results, effort)
+        launch = results[BASELINE]
+        assert isinstance(launch, Launch)
+        _interleave(units, results, effort.for_call(launch.call_s, len(units)))
     return results
 
 
@@ -196,7 +212,7 @@ def _interleave(units: dict[str, Unit], results: dict[str, Launch | WorkerFailur
         previous, pending = base, []
         if cycle == effort.cycles:
             return
-        shift = cycle % len(others)
+        shift = cycle % max(1, len(others))
         for name in others[shift:] + others[:shift]:
             if isinstance(results[name], WorkerFailure):
                 continue

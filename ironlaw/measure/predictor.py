@@ -33,7 +33,7 @@ class Predictor:
 
     def __enter__(self) -> Self:
         try:
-            self._unit.load(0.0)
+            self._unit.load(warm_limit_s=0.0)
         except WorkerFailure:
             self.close()
             raise

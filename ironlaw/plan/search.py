@@ -46,20 +46,24 @@ class Search:
         if gain is not None and (known is None or (within_budget and not known[2])):
             self._families[plan.family] = (gain, plan.predicted.speedup.value, within_budget)
 
-    def next_batch(self, size: int) -> list[Plan]:
-        """Up to ``size`` plans to try now, at most one a family that is still unknown; drops the hopeless."""
-        self._drop_hopeless()
+    def next_batch(self, size: int, affordable_s: float = math.inf) -> list[Plan]:
+        """Up to ``size`` plans to try now, at most one of a family that is still unknown.
+
+        One place is for what must be on the table. Drops the hopeless, and what would cost more than
+        ``affordable_s``.
+        """
+        self._drop_hopeless(affordable_s)
+        ranked = sorted(self.open.items(), key=lambda item: -self._worth(item[1]))
+        forced = [item for item in ranked if item[1].forced][:1]
         chosen: list[tuple[str, Plan]] = []
-        fresh: set[str] = set()
-        ranked = sorted(self.open.items(), key=lambda item: (not item[1].forced, -self._worth(item[1])))
-        for name, plan in ranked:
-            if plan.family in fresh:
-                continue
-            if plan.family not in self._families:
-                fresh.add(plan.family)
-            chosen.append((name, plan))
-            if len(chosen) == size:
+        families: set[str] = set()
+        for name, plan in [item for item in ranked if not item[1].forced]:
+            if len(chosen) == size - len(forced):
                 break
+            if plan.family not in families:
+                chosen.append((name, plan))
+                families.add(plan.family)
+        chosen += forced
         for name, _ in chosen:
             del self.open[name]
         return [plan for _, plan in chosen]
@@ -80,10 +84,13 @@ class Search:
         hope = (math.log(expected.value) + math.log(expected.high)) / 2 - math.log(self.best)
         return hope / (plan.cost_s + MEASURE_S) if hope > 0 else hope
 
-    def _drop_hopeless(self) -> None:
+    def _drop_hopeless(self, affordable_s: float) -> None:
         for name, plan in list(self.open.items()):
             high = self.expected(plan).high
             if not plan.forced and high < self.best * WIN:
-                del self.open[name]
-                why = f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured"
-                self.dropped.append((plan, why))
+                self._drop(name, f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured")
+            elif plan.cost_s + MEASURE_S > affordable_s:
+                self._drop(name, f"about {plan.cost_s + MEASURE_S:.0f} s to try, {affordable_s:.0f} s are left")
+
+    def _drop(self, name: str, why: str) -> None:
+        self.dropped.append((self.open.pop(name), why))

@@ -87,14 +87,15 @@ class Point:
 class Space:
     """The levers and what holds for all plans of a run.
 
-    ``unmet`` says which declared needs are missing; ``reaches`` whether a form leads to one of others.
+    ``unmet`` says which declared needs are missing; ``reaches`` whether a form leads to one of others;
+    ``always`` holds the labels of single steps that every run tries.
     """
 
     levers: Mapping[str, Lever]
     machine: Machine
     unmet: Callable[[Iterable[str], Snapshot], list[str]]
     reaches: Callable[[str, Iterable[str]], bool]
-    always: frozenset[tuple[str, ...]] = frozenset()
+    always: frozenset[str] = frozenset()
 
     def extend(self, point: Point) -> tuple[list[Plan], list[Refusal]]:
         """Every plan with one more lever, and the levers that were refused at this point."""
@@ -124,7 +125,7 @@ class Space:
 
     @property
     def _forced(self) -> set[str]:
-        return {names[-1] for names in self.always}
+        return {label.partition("(")[0] for label in self.always}
 
     def _wasted(self, lever: Lever, point: Point) -> str | None:
         diagnosis, goal = point.diagnosis, point.candidate.goal
@@ -153,7 +154,7 @@ class Space:
                     predicted=dataclasses.replace(predicted, speedup=point.gain.times(predicted.speedup)),
                     cost_s=option.cost_s,
                     family=f"{before}>{lever.name} {option.alike}" if option.alike else f"{before}>{step}",
-                    forced=tuple(s.lever for s in steps) in self.always,
+                    forced=not point.steps and str(step) in self.always,
                 )
             )
         return plans

@@ -59,16 +59,22 @@ def test_siblings_of_a_good_point_are_dropped_of_a_bad_one_tried() -> None:
         search.add([first, second])
         search.next_batch(1)
         search.observe(first, 2.0, within_budget=within)
-        if within:
-            search.best = 2.2
         assert names(search.next_batch(1)) == expected
 
 
-def test_what_must_be_on_the_table_is_never_dropped_and_comes_first() -> None:
+def test_what_must_be_on_the_table_is_never_dropped_and_gets_a_place() -> None:
     search = Search()
-    search.add([plan("good", 2, 3, 4), plan("always", 0.5, 0.8, 0.9, forced=True)])
+    search.add([plan("good", 9, 9, 9), plan("better", 9, 10, 11), plan("always", 0.5, 0.8, 0.9, forced=True)])
     search.best = 5.0
-    assert names(search.next_batch(1)) == ["always"]
+    assert names(search.next_batch(2)) == ["better", "always"]
+    assert names(search.next_batch(2)) == ["good"]
+
+
+def test_what_costs_more_than_is_left_is_dropped_with_a_reason() -> None:
+    search = Search()
+    search.add([plan("slow", 2, 3, 4, cost_s=100), plan("quick", 2, 3, 4, cost_s=1)])
+    assert names(search.next_batch(5, 60.0)) == ["quick"]
+    assert "104 s to try, 60 s are left" in search.dropped[0][1]
 
 
 def test_same_steps_in_another_order_are_one_plan() -> None:
