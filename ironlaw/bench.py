@@ -7,10 +7,11 @@ that candidate. The bench decides nothing: what to try is the search's business,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +98,7 @@ class Bench:
         self.evaluate, self.limits, self._talk = evaluate, limits, talk
         run = to_data(base.execution)
         self._context: tuple[str, ...] = (base.snapshot.digest, machine_digest, str(sorted(run.items(), key=str)))
+        self.waited_s = 0.0
         self.reference: list[list[metrics.Array]] | None = None
         self.baseline = self._known(BASELINE_PLAN)
         self.self_launches = [launch_from(d) for d in store.facts(self.baseline.key, "self")]
@@ -128,7 +130,7 @@ class Bench:
         folder = self.store.folder("artefacts") / subject.key
         start = time.monotonic()
         try:
-            with machine_lock(self._talk), Child("ironlaw.builder", **self._child_limits()) as child:
+            with self._turn(), Child("ironlaw.builder", **self._child_limits()) as child:
                 answer = child.ask(
                     "build",
                     timeout_s=self.limits.trial_s,
@@ -150,7 +152,7 @@ class Bench:
         ready = {s.key: s for s in subjects if s.failure is None and s.artefact is not None}
         assert self.baseline.artefact is not None
         start = time.monotonic()
-        with machine_lock(self._talk):
+        with self._turn():
             try:
                 results = round_of(
                     self.baseline.artefact,
@@ -205,7 +207,7 @@ class Bench:
         known = self.store.fact(subject.key, "profile")
         if known is None:
             assert subject.artefact is not None
-            with machine_lock(self._talk), self._predictor(subject.artefact) as predictor:
+            with self._turn(), self._predictor(subject.artefact) as predictor:
                 known = predictor.profile(_profile_calls(subject))
             self.store.keep(subject.key, "profile", known)
         return tuple(from_data(Op, op) for op in known)
@@ -219,6 +221,13 @@ class Bench:
         return differing, sum(len(a) for a in ours)
 
     # ------------------------------------------------------------ details
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """This run's turn on the machine; waiting for it is not counted as spent."""
+        with machine_lock(self._talk) as waited_s:
+            self.waited_s += waited_s
+            yield
 
     def _known(self, plan: Plan) -> Subject:
         subject = Subject(plan=plan, key=plan.key(*self._context))
@@ -242,7 +251,7 @@ class Bench:
         assert subject.artefact is not None
         start = time.monotonic()
         try:
-            with machine_lock(self._talk), self._predictor(subject.artefact) as predictor:
+            with self._turn(), self._predictor(subject.artefact) as predictor:
                 subject.scores = self._evaluate(predictor, first=subject is self.baseline)
                 subject.decisions = predictor.decisions
                 subject.certificate = from_data(Certificate, predictor.certificate())

@@ -110,7 +110,8 @@ class Loop:
 
     @property
     def left_s(self) -> float:
-        return self.time_limit_s - (time.monotonic() - self.started)
+        """Of the time limit; waiting for another run's turn to end is not counted."""
+        return self.time_limit_s - (time.monotonic() - self.started - self.bench.waited_s)
 
     def trials(self) -> list[Trial]:
         return [self.judge.trial(subject) for subject in self.subjects.values()]

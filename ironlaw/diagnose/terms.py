@@ -37,8 +37,9 @@ def paging_of(measurement: Measurement, machine: Machine, execution: Execution, 
     """Faults times their measured cost, at most the measured system time where the system reports it.
 
     System time is CPU time: on one thread it is stretched by the wall time that others took. Several threads fault
-    side by side, so that the low end is divided by the threads that were busy. Giving pages back is paging too:
-    the high end goes up to the system time, at most twice the faults.
+    side by side where the kernel lets them, or wait for each other: the low end divides by the threads that were busy,
+    the value lies halfway on the log scale. Giving pages back is paging too: the high end goes up to the system
+    time, at most twice the faults.
     """
     faults = measurement.faults_per_call
     ceiling, doubtful = limit(machine, "fault", cost=True)
@@ -51,9 +52,10 @@ def paging_of(measurement: Measurement, machine: Machine, execution: Execution, 
         return Paging(seconds=Interval(low=0.0, value=0.0, high=min(most, system_s)), evidence=text)
     threads = max(1.0, min(measurement.threads_effective, float(execution.threads)))
     bounded = 0.0 < system_s < faults * ceiling.value
-    value = min(most, system_s if bounded else faults * ceiling.value)
-    low = min(value, faults * ceiling.low, 0.8 * value if bounded else value) / threads
-    high = min(most, 1.2 * value if bounded else max(faults * ceiling.high, min(system_s, 2.0 * value)))
+    serial = system_s if bounded else faults * ceiling.value
+    value = min(most, serial / math.sqrt(threads))
+    low = min(value, min(faults * ceiling.low, 0.8 * serial if bounded else serial) / threads)
+    high = min(most, 1.2 * serial if bounded else max(faults * ceiling.high, min(system_s, 2.0 * serial)))
     bound = f", bounded by {_ms(system_s)} of system time" if bounded else ""
     bound += _REFUSED if doubtful else ""
     return Paging(

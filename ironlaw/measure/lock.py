@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ def lock_path() -> Path:
 
 
 @contextmanager
-def machine_lock(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the lock for the block; ``waiting`` is told once when another run holds it."""
+def machine_lock(waiting: Callable[[str], None] | None = None) -> Iterator[float]:
+    """Hold the lock for the block, which gets the seconds waited; ``waiting`` is told when another run holds it."""
+    start = time.monotonic()
     handle = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -29,6 +31,6 @@ def machine_lock(waiting: Callable[[str], None] | None = None) -> Iterator[None]
             if waiting:
                 waiting("another ironlaw run is measuring on this machine: waiting for its turn to end")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield time.monotonic() - start
     finally:
         os.close(handle)

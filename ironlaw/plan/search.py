@@ -1,6 +1,8 @@
 """Which plans to try next, and when to stop: best expected gain per second first, hopeless ones never.
 
-A plan is dropped when the upper end of its prediction cannot beat the best point that keeps the budget.
+A plan is dropped when the upper end of its prediction cannot beat the best point that keeps the budget. What was
+tried corrects what is open: plans from the same point share the errors of its diagnosis, so that where one did
+better than predicted, the others may too.
 Plans of one family (same kernels, other quality) share what their first sibling showed: when it was fast but
 lost too much quality they are tried next, when it kept the budget they are worth nothing more.
 Pure bookkeeping: nothing is built or measured here, so a search can be printed without being carried out.
@@ -9,8 +11,9 @@ Pure bookkeeping: nothing is built or measured here, so a search can be printed 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from ironlaw.plan.space import Plan
+from ironlaw.plan.space import Plan, Step
 from ironlaw.records import Interval
 
 MEASURE_S = 4.0
@@ -29,6 +32,7 @@ class Search:
         self.best = 1.0
         self.dropped: list[tuple[Plan, str]] = []
         self._families: dict[str, tuple[float, float, bool]] = {}
+        self._surprise: dict[tuple[Step, ...], float] = {}
 
     def add(self, plans: list[Plan]) -> None:
         """Open plans that were not seen before (by the set of their steps: order is the builder's)."""
@@ -42,6 +46,9 @@ class Search:
         """What a trial showed; ``gain`` is None when nothing could be measured."""
         if gain is not None and within_budget:
             self.best = max(self.best, gain)
+        if gain is not None:
+            origin, ratio = plan.steps[:-1], gain / plan.predicted.speedup.value
+            self._surprise[origin] = max(ratio, self._surprise.get(origin, 1.0))
         known = self._families.get(plan.family)
         if gain is not None and (known is None or (within_budget and not known[2])):
             self._families[plan.family] = (gain, plan.predicted.speedup.value, within_budget)
@@ -69,10 +76,11 @@ class Search:
         return [plan for _, plan in chosen]
 
     def expected(self, plan: Plan) -> Interval:
-        """The prediction, corrected by what a sibling showed."""
+        """The prediction, corrected by what a sibling showed, or by how far others from the same point went."""
         known = self._families.get(plan.family)
         if known is None:
-            return plan.predicted.speedup
+            predicted = plan.predicted.speedup
+            return replace(predicted, high=predicted.high * self._surprise.get(plan.steps[:-1], 1.0))
         measured, predicted, within = known
         value = measured * plan.predicted.speedup.value / predicted
         spread = 1.0 if within else SIBLING_SPREAD

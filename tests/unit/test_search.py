@@ -84,3 +84,13 @@ def test_same_steps_in_another_order_are_one_plan() -> None:
     search.add([Plan(steps=(one, two), predicted=predicted, cost_s=1, family="x")])
     search.add([Plan(steps=(two, one), predicted=predicted, cost_s=1, family="y")])
     assert len(search.next_batch(5)) == 1
+
+
+def test_a_surprise_keeps_others_from_the_same_point_alive() -> None:
+    """int8 in one runtime ran three times faster than predicted: the other runtime may as well."""
+    search = Search()
+    one, two = plan("int8-ort", 3.5, 6, 8.5), plan("int8-ov", 3.6, 5.7, 8.3)
+    search.add([one, two])
+    assert names(search.next_batch(1)) == ["int8-ort"]
+    search.observe(one, 18.0, within_budget=True)
+    assert names(search.next_batch(1)) == ["int8-ov"]

@@ -35,7 +35,7 @@ class Bf16OpenVino:
     name: ClassVar[str] = "bf16_openvino"
     version: ClassVar[int] = 1
     axis: ClassVar[Axis] = Axis.ALGORITHM
-    attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY})
+    attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY, Term.LATENCY, Term.PAGING})
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
     claims: ClassVar[frozenset[str]] = frozenset({"target", "compiler", "layout", "compute.dtype"})
     consumes: ClassVar[frozenset[str]] = frozenset({Form.OPENVINO})

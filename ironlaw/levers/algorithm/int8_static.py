@@ -79,7 +79,7 @@ class Int8Static:
     name: ClassVar[str] = "int8_static"
     version: ClassVar[int] = 1
     axis: ClassVar[Axis] = Axis.ALGORITHM
-    attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY})
+    attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY, Term.LATENCY, Term.PAGING})
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
     claims: ClassVar[frozenset[str]] = frozenset(
         {"target", "compiler", "layout", "weights.dtype", "activations.dtype", "compute.dtype"}

@@ -34,7 +34,7 @@ class CleanUp:
     name: ClassVar[str] = "clean_up"
     version: ClassVar[int] = 1
     axis: ClassVar[Axis] = Axis.MACHINE
-    attacks: ClassVar[frozenset[Term]] = frozenset({Term.MEMORY, Term.LATENCY})
+    attacks: ClassVar[frozenset[Term]] = frozenset({Term.MEMORY, Term.LATENCY, Term.PAGING})
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
     claims: ClassVar[frozenset[str]] = frozenset({"graph.structure"})
     consumes: ClassVar[frozenset[str]] = frozenset({Form.EXPORTED})
