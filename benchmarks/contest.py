@@ -174,7 +174,7 @@ def _measure(bench: Bench, case: Case, tuned: Run | None, objective: Objective, 
             bench,
             {name: artefacts[name] for name in group},
             launches=rounds.launches_of(options.quick, options.launches),
-            effort=rounds.effort_of(options.quick, before.latency_s.p50 if before else 0.0),
+            effort=rounds.effort_of(options.quick),
             label=f"peers {objective}",
         )
         _read(case, taken, group, objective)

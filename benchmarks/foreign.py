@@ -60,7 +60,7 @@ PEERS: Mapping[str, Peer] = {
         takes=Form.ONNX, gives=Form.ONNX, shares=True,
     ),
     "pruna": Peer(
-        name="pruna", requirements=("pruna==0.3.4",), script="pruna_smash.py", arguments=(),
+        name="pruna", requirements=("pruna==0.3.4", "huggingface_hub<2"), script="pruna_smash.py", arguments=(),
         takes=Form.EAGER, gives=Form.EAGER, shares=False,
     ),
 }  # fmt: skip
@@ -119,8 +119,7 @@ def installed(peer: Peer) -> Path:
 
 def _answer(command: list[str], out: Path) -> dict[str, str]:
     """What the script says in the last line of its output: {"model": path} or {"error": reason}."""
-    environment = {**os.environ, **OFFLINE}
-    environment.pop("PYTHONPATH", None)
+    environment = {**os.environ, **OFFLINE, "PYTHONPATH": str(ROOT)}  # a pickled demo names its own module
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=RUN_S, env=environment, cwd=out, check=False

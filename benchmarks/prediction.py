@@ -64,8 +64,9 @@ def run(options: common.Options) -> common.Report:
         spreads += spread
     report.arms += [_row(point) for point in points]
     if options.quick:
-        report.left_out.append(f"{len(families.models()) - len(QUICK)} of {len(families.models())} models; all launches"
-                               f" but {rounds.QUICK_LAUNCHES}; levers that compile or calibrate")  # fmt: skip
+        whole = len(families.models())
+        report.left_out.append(f"{whole - len(QUICK)} of {whole} models, and all launches but one short one")
+        report.left_out.append(f"all points but {' and '.join(QUICK_LEVERS)}")
     judge(report, points, spreads)
     return report
 
@@ -112,7 +113,7 @@ def _model(name: str, family: str, report: common.Report, options: common.Option
             made.bench,
             {lever: subject.artefact for lever, subject in working.items() if subject.artefact},
             launches=1 if options.quick else rounds.launches_of(False, options.launches),
-            effort=rounds.effort_of(options.quick, 0.0),
+            effort=rounds.effort_of(options.quick),
             label="prediction",
         )
     report.notes += [f"{name}: {lever} failed: {why}" for lever, why in taken.failed.items()]

@@ -35,9 +35,9 @@ from ironlaw.verify.quality import judge
 
 Round = dict[str, Launch]
 QUICK_LAUNCHES = 2
-SLOW_CALL_S = 0.2
-SLOW = Effort(cycles=6, block_s=0.12, min_calls=2)
-"""For workloads whose baseline takes longer than ``SLOW_CALL_S`` a call: fewer cycles, as many launches."""
+QUICK = dataclasses.replace(SHORT, against_self=True)
+THOROUGH = dataclasses.replace(FULL, round_s=60.0)
+"""The effort of a verdict; many arms in one round, some of them slow, need longer rounds for as many cycles."""
 WORKER_SHARE = 0.6
 """Of the free memory, what the workers of one round may take together."""
 
@@ -144,11 +144,9 @@ def floor(rounds: Sequence[Round], objective: Objective = Objective.LATENCY) -> 
     return floor_of([found[SELF] for found in rounds], objective)
 
 
-def effort_of(quick: bool, call_s: float) -> Effort:
+def effort_of(quick: bool) -> Effort:
     """How much to measure in a round."""
-    if quick:
-        return SHORT
-    return SLOW if call_s > SLOW_CALL_S else FULL
+    return QUICK if quick else THOROUGH
 
 
 def groups_of(names: Sequence[str], always: Sequence[str], worker_bytes: int, free_bytes: int) -> list[list[str]]:

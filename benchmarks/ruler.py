@@ -49,7 +49,7 @@ def _case(report: common.Report, case: str, bench: Bench, pairs: int, options: c
     for pair in range(pairs):
         options.talk(f"{case}: pair {pair + 1} of {pairs}")
         taken = rounds.measured(
-            bench, {"again": artefact}, launches=launches, effort=rounds.effort_of(options.quick, 0.0), label=f"{pair}"
+            bench, {"again": artefact}, launches=launches, effort=rounds.effort_of(options.quick), label=f"{pair}"
         )
         if taken.failed:
             report.notes.append(f"{case}: pair {pair} failed: {taken.failed['again']}")

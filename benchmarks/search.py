@@ -102,7 +102,7 @@ def _measure(made: Session, points: list[Point], options: common.Options) -> Non
         made.bench,
         {point.name: point.subject.artefact for point in points if point.subject.artefact},
         launches=rounds.launches_of(options.quick, options.launches),
-        effort=rounds.effort_of(options.quick, 0.0),
+        effort=rounds.effort_of(options.quick),
         label="grid",
     )
     limit = rounds.floor(taken.rounds)
@@ -140,7 +140,7 @@ def _against(report: common.Report, case: str, drop: str, made: Session, found: 
         made.bench,
         pair,
         launches=rounds.launches_of(False, options.launches),
-        effort=rounds.effort_of(False, 0.0),
+        effort=rounds.effort_of(False),
         label="final",
     )
     name = f"{case}: tuned over best of grid"

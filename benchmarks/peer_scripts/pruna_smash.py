@@ -19,12 +19,12 @@ def main() -> None:
     given = parser.parse_args()
     import cloudpickle
     import torch
-    from pruna import SmashConfig, smash
+    from pruna import SmashConfig, smash  # type: ignore[import-not-found]  # in its own environment only
 
     with given.model.open("rb") as stream:
         model = pickle.load(stream)  # our own store wrote it
     config = SmashConfig(device="cpu")
-    config["quantizer"] = "torch_dynamic"
+    config.add("torch_dynamic")
     smashed = smash(model=model, smash_config=config)
     module = getattr(smashed, "model", smashed)
     if not isinstance(module, torch.nn.Module):
