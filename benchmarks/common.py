@@ -125,23 +125,23 @@ def commit() -> str:
 def main(name: str, run: Callable[[Options], Report]) -> None:
     """Parse, run, print the table, write the JSON. Exit code 2 for the user's input, 4 for what is missing."""
     from ironlaw.records import UserError
+    from ironlaw.store import write_atomically
 
     options, target = parse(name, sys.argv[1:])
     start = time.monotonic()
     try:
         report = run(options)
+        report.notes.append(f"took {time.monotonic() - start:.0f} s")
+        text = json.dumps(report.data(), indent=1, allow_nan=False) + "\n"
+        if target == "-":
+            print(text, end="")
+            return
+        show(report)
+        if target is not None:
+            write_atomically(Path(target), text)
     except UserError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    report.notes.append(f"took {time.monotonic() - start:.0f} s")
-    if target == "-":
-        print(json.dumps(report.data(), indent=1, allow_nan=False))
-        return
-    if target is not None:
-        from ironlaw.store import write_atomically
-
-        write_atomically(Path(target), json.dumps(report.data(), indent=1, allow_nan=False) + "\n")
-    show(report)
 
 
 def parse(name: str, arguments: Sequence[str]) -> tuple[Options, str | None]:

@@ -111,9 +111,8 @@ def measured(bench: Bench, arms: Mapping[str, Artefact], *, launches: int, effor
     failed = _failures(kept)
     while len(kept) < launches:
         alive = {name: artefact for name, artefact in arms.items() if name not in failed}
-        start = time.monotonic()
-        found = _round(bench, alive, effort)
-        kept.append({"arms": found, "seconds": time.monotonic() - start})
+        found, seconds = _round(bench, alive, effort)
+        kept.append({"arms": found, "seconds": seconds})
         bench.store.keep(key, "round", kept[-1])
         failed |= _failures(kept[-1:])
     return Taken(
@@ -167,10 +166,12 @@ def quality(bench: Bench, goal: Goal, subject: Subject) -> tuple[bool, float | N
     return found.within, found.value, found.reason
 
 
-def _round(bench: Bench, arms: Mapping[str, Artefact], effort: Effort) -> dict[str, Any]:
+def _round(bench: Bench, arms: Mapping[str, Artefact], effort: Effort) -> tuple[dict[str, Any], float]:
+    """What each arm gave, as data, and the seconds that it took without waiting for other runs."""
     assert bench.baseline.artefact is not None
     limits = bench.limits
     with machine_lock():
+        start = time.monotonic()
         found = round_of(
             bench.baseline.artefact,
             arms,
@@ -178,7 +179,8 @@ def _round(bench: Bench, arms: Mapping[str, Artefact], effort: Effort) -> dict[s
             memory_limit_bytes=limits.memory_bytes,
             time_limit_s=limits.trial_s,
         )
-    return {name: _data(result) for name, result in found.items()}
+        seconds = time.monotonic() - start
+    return {name: _data(result) for name, result in found.items()}, seconds
 
 
 def _failures(kept: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -85,9 +85,9 @@ def _grid(made: Session, goal: Goal, names: tuple[str, ...], options: common.Opt
 def _scored(bench: Bench, goal: Goal, name: str, steps: grid.Steps, options: common.Options) -> Point:
     options.talk(f"grid: {name}")
     subject = rounds.built(bench, rounds.plan_of(steps))
-    start = time.monotonic()
+    before_s = subject.spent_s
     bench.score(subject)
-    scored_s = _kept_seconds(bench, f"{subject.key}:score", time.monotonic() - start)
+    scored_s = _kept_seconds(bench, f"{subject.key}:score", subject.spent_s - before_s)
     built = bench.store.fact(subject.key, "build") or {"seconds": subject.spent_s}
     point = Point(name=name, subject=subject, spent_s=float(built["seconds"]) + scored_s)
     if subject.failure is not None:

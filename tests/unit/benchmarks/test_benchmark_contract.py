@@ -116,3 +116,29 @@ def test_the_commit_says_whether_the_tree_was_clean(tmp_path, monkeypatch):
     assert not common.commit().endswith("-dirty")
     code.write_text("2\n")
     assert common.commit().endswith("-dirty")
+
+
+@pytest.mark.parametrize("target", ["-", "out/result.json"])
+def test_a_run_prints_or_writes_its_result(target, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["benchmarks.ruler", "--quick", "--json", target])
+    common.main("ruler", lambda options: _report(quick=options.quick))
+    printed = capsys.readouterr().out
+    text = printed if target == "-" else (tmp_path / target).read_text()
+    jsonschema.validate(json.loads(text), SCHEMA)
+    if target != "-":
+        assert "unsettled" in printed
+        assert "left out: most of it" in printed
+
+
+def test_a_user_error_ends_with_its_exit_code(monkeypatch, capsys):
+    from ironlaw.records import UserError
+
+    def run(_: common.Options) -> common.Report:
+        raise UserError("demo:minilm", "needs a package", "Install it.", exit_code=4)
+
+    monkeypatch.setattr("sys.argv", ["benchmarks.peers"])
+    with pytest.raises(SystemExit) as ended:
+        common.main("peers", run)
+    assert ended.value.code == 4
+    assert "demo:minilm: needs a package" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_an_arm_that_fails_is_left_out_of_the_rounds_that_follow_and_rounds_are_
     def one_round(_bench, arms, _effort):
         asked.append(sorted(arms))
         good = {"baseline": {}, **{name: {"latency_ratios": [float(len(asked))]} for name in arms if name != "bad"}}
-        return {**good, **({"bad": {"failure": "crashed: it died"}} if "bad" in arms else {})}
+        return {**good, **({"bad": {"failure": "crashed: it died"}} if "bad" in arms else {})}, 3.0
 
     monkeypatch.setattr(rounds, "_round", one_round)
     artefacts = {name: SimpleNamespace(folder=name, target="torch") for name in ("good", "bad")}
@@ -82,6 +82,7 @@ def test_an_arm_that_fails_is_left_out_of_the_rounds_that_follow_and_rounds_are_
             taken = rounds.measured(bench, artefacts, launches=launches, effort=rounds.QUICK, label="x")
             assert len(asked) == calls
             assert taken.failed == {"bad": "crashed: it died"}
+            assert taken.spent_s == 3.0 * launches
             assert [r["good"].latency_ratios for r in taken.rounds] == [[float(i + 1)] for i in range(launches)]
         rounds.measured(bench, artefacts, launches=1, effort=rounds.QUICK, label="another")
     assert asked == [["bad", "good"], ["good"], ["good"], ["bad", "good"]]
@@ -262,3 +263,27 @@ def test_every_workload_of_the_peers_has_a_budget():
     assert goals["mnist"].max_drop == Budget(amount=0.005, relative=False)
     assert goals["minilm"].max_drop == Budget(amount=0.01, relative=False)
     assert {n for n, g in goals.items() if g.min_quality == 15.0} == {"efficientnet", "efficientnet@32"}
+
+
+# ------------------------------------------------------------ overhead
+
+
+def test_the_spin_answers_the_protocol_of_a_worker():
+    import io
+    import json
+
+    from benchmarks.spin import Spinning
+    from ironlaw.worker import serve
+
+    lines = [
+        {"do": "load", "artefact": {"spin_ns": 20_000}},
+        {"do": "block", "seconds": 0.001, "min_calls": 5},
+        {"do": "predict", "path": "x", "inputs": []},
+    ]
+    answers = io.StringIO()
+    serve(Spinning(), [json.dumps(line) for line in lines], answers)
+    loaded, block, predicted = (json.loads(line) for line in answers.getvalue().splitlines())
+    assert loaded["ok"]
+    assert len(block["ns"]) >= 5
+    assert min(block["ns"]) > 10_000  # it spins by another clock than the timer's; never much less than asked
+    assert not predicted["ok"]
