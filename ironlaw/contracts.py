@@ -52,8 +52,8 @@ class No:
 class Option:
     """Settings worth trying, and what a try costs in seconds (building, not measuring).
 
-    Options of one lever with the same word in ``alike`` run the same kernels and differ in quality: when one
-    was measured, the others are expected to be as fast, and are tried only if it lost too much quality.
+    Options of one lever with the same word in ``alike`` are expected to run equally fast: when one was
+    measured, the others are tried only if it lost too much quality.
     """
 
     settings: Any

@@ -65,6 +65,7 @@ class Loop:
         baseline = self.bench.baseline
         self.diagnosis = self.examine(baseline)
         assert baseline.candidate is not None
+        self.search = Search(self.diagnosis.total_s)
         self.talk(account.diagnosis_line(self.diagnosis))
         self._open(baseline_point(baseline.candidate, self.diagnosis))
 

@@ -16,17 +16,23 @@ from dataclasses import replace
 from ironlaw.plan.space import Plan, Step
 from ironlaw.records import Interval
 
-MEASURE_S = 4.0
-"""What one short round costs a candidate beside its building: start, load, warm up, blocks."""
+START_S = 4.0
+"""What a short round costs a candidate beside its building and its calls: start, load, warm up."""
+CALLS = 12
+"""How many calls of the baseline one more candidate costs in a short round."""
 SIBLING_SPREAD = 1.15
 WIN = 1.02
 """A plan must be able to beat the best by this much to be worth a try."""
 
 
 class Search:
-    """Open plans and what was learnt so far. Gains are ratios to the baseline, above 1 is better."""
+    """Open plans and what was learnt so far. Gains are ratios to the baseline, above 1 is better.
 
-    def __init__(self) -> None:
+    ``call_s`` is what one call of the baseline takes.
+    """
+
+    def __init__(self, call_s: float = 0.0) -> None:
+        self.measure_s = START_S + CALLS * call_s
         self.open: dict[str, Plan] = {}
         self.seen: set[str] = set()
         self.best = 1.0
@@ -47,8 +53,8 @@ class Search:
         if gain is not None and within_budget:
             self.best = max(self.best, gain)
         if gain is not None:
-            origin, ratio = plan.steps[:-1], gain / plan.predicted.speedup.value
-            self._surprise[origin] = max(ratio, self._surprise.get(origin, 1.0))
+            ratio = gain / plan.predicted.speedup.value
+            self._surprise[plan.steps[:-1]] = max(ratio, self._surprise.get(plan.steps[:-1], 1.0))
         known = self._families.get(plan.family)
         if gain is not None and (known is None or (within_budget and not known[2])):
             self._families[plan.family] = (gain, plan.predicted.speedup.value, within_budget)
@@ -79,8 +85,8 @@ class Search:
         """The prediction, corrected by what a sibling showed, or by how far others from the same point went."""
         known = self._families.get(plan.family)
         if known is None:
-            predicted = plan.predicted.speedup
-            return replace(predicted, high=predicted.high * self._surprise.get(plan.steps[:-1], 1.0))
+            alone = plan.predicted.speedup
+            return replace(alone, high=alone.high * self._surprise.get(plan.steps[:-1], 1.0))
         measured, predicted, within = known
         value = measured * plan.predicted.speedup.value / predicted
         spread = 1.0 if within else SIBLING_SPREAD
@@ -90,15 +96,15 @@ class Search:
         """Expected log gain beyond the best, a second of trying."""
         expected = self.expected(plan)
         hope = (math.log(expected.value) + math.log(expected.high)) / 2 - math.log(self.best)
-        return hope / (plan.cost_s + MEASURE_S) if hope > 0 else hope
+        return hope / (plan.cost_s + self.measure_s) if hope > 0 else hope
 
     def _drop_hopeless(self, affordable_s: float) -> None:
         for name, plan in list(self.open.items()):
             high = self.expected(plan).high
             if not plan.forced and high < self.best * WIN:
                 self._drop(name, f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured")
-            elif plan.cost_s + MEASURE_S > affordable_s:
-                self._drop(name, f"about {plan.cost_s + MEASURE_S:.0f} s to try, {affordable_s:.0f} s are left")
+            elif plan.cost_s + self.measure_s > affordable_s:
+                self._drop(name, f"about {plan.cost_s + self.measure_s:.0f} s to try, {affordable_s:.0f} s are left")
 
     def _drop(self, name: str, why: str) -> None:
         self.dropped.append((self.open.pop(name), why))

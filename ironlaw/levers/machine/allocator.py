@@ -9,6 +9,7 @@ execution and of the artefact's snippet. It refuses where faults are few, and on
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,10 +76,10 @@ class Allocator:
         return Yes()
 
     def options(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Sequence[Option]:
-        plain = Option(settings=AllocatorSettings(), cost_s=0.0)
+        plain = Option(settings=AllocatorSettings(), cost_s=0.0, alike="kept memory")
         if not huge_pages_offered():
             return [plain]
-        return [plain, Option(settings=AllocatorSettings(huge_pages=True), cost_s=0.0)]
+        return [plain, dataclasses.replace(plain, settings=AllocatorSettings(huge_pages=True))]
 
     def predict(
         self, candidate: Candidate, settings: AllocatorSettings, diagnosis: Diagnosis, machine: Machine
