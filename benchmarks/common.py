@@ -37,6 +37,12 @@ class Options:
     launches: int | None = None
     talk: Callable[[str], None] = lambda line: None
 
+    def report(self, name: str) -> Report:
+        """An empty report of a run with these options."""
+        fewer = f"{self.launches} launches were asked for" if self.launches else ""
+        notes = [f"each tune had {self.time_limit_s:g} s, by --time-limit"] if self.time_limit_s else []
+        return Report(name=name, quick=self.quick, unjudged=fewer, notes=notes)
+
     def wants(self, case: str) -> bool:
         return not self.only or case in self.only
 
@@ -60,10 +66,14 @@ class Goal:
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """What one run of a benchmark found. An arm is a row: any names, plain values."""
+    """What one run of a benchmark found. An arm is a row: any names, plain values.
+
+    ``unjudged`` is why no goal of this run may be judged, "" for a full run.
+    """
 
     name: str
     quick: bool
+    unjudged: str = ""
     arms: list[dict[str, Cell]] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -89,8 +99,8 @@ class Report:
         verdict = met(value, low, high, at_least=at_least, at_most=at_most)
         if verdict is False and value is not None and at_least is not None and value * within_floor >= at_least:
             verdict, note = UNSETTLED, note or f"the margin is below the floor of {within_floor:.3f}x"
-        if self.quick:
-            verdict, note = UNSETTLED, "goals are judged on full runs"
+        if self.quick or self.unjudged:
+            verdict, note = UNSETTLED, self.unjudged or "goals are judged on full runs"
         limit = f">= {at_least:g}" if at_least is not None else f"<= {at_most:g}"
         self.goals.append(Goal(name=name, value=value, low=low, high=high, limit=limit, met=verdict, note=note))
 

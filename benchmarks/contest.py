@@ -63,6 +63,7 @@ class Case:
     floor: float = 1.0
     label: str = ""
     gain: Gain | None = None
+    quality: float | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -79,7 +80,10 @@ def held(name: str, workload: Workload, objective: Objective, options: common.Op
     with rounds.session(workload.spec, goal, home, options.talk, ceilings=not options.quick) as made:
         bench = made.bench
         batch = tuned.best_trial.execution.batch if tuned else bench.base.execution.batch
-        case = Case(name=name, arms=[], label=tuned.best_trial.label if tuned else "")
+        case = Case(name=name, arms=[])
+        if tuned is not None:
+            best = tuned.best_trial
+            case.label, case.quality = best.label, best.quality.value if best.quality else None
         for label, steps in arms.arms(arms.openvino_precision()).items():
             if not options.quick or label in arms.QUICK:
                 options.talk(f"{name}: {label}")
@@ -202,7 +206,7 @@ def rows(case: Case) -> list[dict[str, common.Cell]]:
     """The arms of a case as rows, the tuned point last."""
     found = [_row(case.name, arm) for arm in case.arms]
     if case.label:
-        own = Arm(name=TUNED, within=True, reason=case.label, gain=case.gain)
+        own = Arm(name=TUNED, within=True, quality=case.quality, reason=case.label, gain=case.gain)
         found.append(_row(case.name, own))
     return found
 

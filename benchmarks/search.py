@@ -50,7 +50,7 @@ class Grid:
 def run(options: common.Options) -> common.Report:
     from ironlaw.quantities import budget
 
-    report = common.Report(name="search", quick=options.quick)
+    report = options.report("search")
     names = grid.QUICK if options.quick else tuple(grid.points())
     for case, drop in CASES.items():
         if not options.wants(case):

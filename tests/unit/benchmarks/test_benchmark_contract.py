@@ -142,3 +142,14 @@ def test_a_user_error_ends_with_its_exit_code(monkeypatch, capsys):
         common.main("peers", run)
     assert ended.value.code == 4
     assert "demo:minilm: needs a package" in capsys.readouterr().err
+
+
+def test_a_run_with_fewer_launches_is_shown_and_not_judged(tmp_path):
+    options = common.Options(quick=False, home=tmp_path, launches=2, time_limit_s=30.0)
+    report = options.report("peers")
+    report.goal("met", 1.0, 0.99, 1.01, at_least=0.97)
+    assert report.goals[0].met == "unsettled"
+    assert "2 launches" in report.goals[0].note
+    assert "30 s" in report.notes[0]
+    jsonschema.validate(report.data(), SCHEMA)
+    assert common.Options(quick=False, home=tmp_path).report("peers").unjudged == ""

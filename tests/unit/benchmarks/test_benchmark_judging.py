@@ -239,6 +239,13 @@ def test_a_case_that_is_slower_than_its_best_arm_is_a_goal_missed():
     assert report.goals[2].value == pytest.approx((0.9 * 0.95) ** 0.5)
 
 
+def test_a_part_of_the_set_is_judged_case_by_case_only():
+    report = common.Report(name="peers", quick=False)
+    peers.judge(report, [contest.Case(name="one", arms=[arm("eager", 4.0)])], whole=False)
+    assert [g.met for g in report.goals] == [True, "unsettled"]
+    assert report.goals[1].value == pytest.approx(4.0)
+
+
 def test_without_any_arm_nothing_is_decided():
     report = common.Report(name="peers", quick=False)
     peers.judge(report, [contest.Case(name="alone", arms=[arm("x", None)])])
