@@ -294,3 +294,51 @@ def test_the_spin_answers_the_protocol_of_a_worker():
     assert len(block["ns"]) >= 5
     assert min(block["ns"]) > 10_000  # it spins by another clock than the timer's; never much less than asked
     assert not predicted["ok"]
+
+
+def test_tune_is_given_less_than_its_share_once_a_commit_and_compared_in_fresh_rounds(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from ironlaw.store import Store
+
+    limits, runs = [], []
+    best = SimpleNamespace(artefact="tuned artefact", label="int8_static")
+    tuned = SimpleNamespace(id="r", spent_s=20.0, best_trial=best)
+    home = tmp_path / "search" / "digits-tuned"
+    for left_over in ("machines", "artefacts"):
+        (home / left_over).mkdir(parents=True)
+    (home / "store.db").write_text("of a run that was cut off")
+
+    def tune(spec, *, time_limit, **_):
+        limits.append((spec, time_limit))
+        assert [path.name for path in home.iterdir()] == ["machines"]
+        return tuned
+
+    def measured(_bench, arms, **_):
+        runs.append(dict(arms))
+        pair = {"best of grid": launch([1.0, 1.0]), "tuned": launch([1.1, 1.1]), SELF: launch([0.0, 0.0])}
+        return rounds.Taken(rounds=[pair] * 3, failed={}, spent_s=1.0)
+
+    monkeypatch.setattr(search.api, "machine", lambda **_: None)
+    monkeypatch.setattr(search.api, "tune", tune)
+    monkeypatch.setattr(search.api, "load_run", lambda *_, **__: tuned)
+    monkeypatch.setattr(search.rounds, "measured", measured)
+    monkeypatch.setattr(common, "commit", lambda: "c")
+    subject = SimpleNamespace(artefact="grid artefact")
+    found = search.Grid(points=[search.Point(name="g", subject=subject, gain=gain(2.7), within=True)], spent_s=100.0)
+    options = common.Options(quick=False, home=tmp_path)
+    with Store(tmp_path / "store") as store:
+        made = SimpleNamespace(bench=SimpleNamespace(store=store, baseline=SimpleNamespace(key="k")))
+        for _ in range(2):
+            report = common.Report(name="search", quick=False)
+            search._against(report, "digits", "1pt", made, found, options)
+    assert limits == [("demo:digits", pytest.approx(0.95 * 0.25 * 100.0))]
+    assert runs[0] == {"best of grid": "grid artefact", "tuned": "tuned artefact"}
+    assert [goal.value for goal in report.goals] == pytest.approx([math.exp(0.1), 0.2])
+    assert [goal.met for goal in report.goals] == [True, True]
+
+
+def test_without_a_point_that_keeps_the_budget_the_search_decides_nothing(tmp_path):
+    report = common.Report(name="search", quick=False)
+    search._against(report, "digits", "1pt", None, search.Grid(), common.Options(quick=False, home=tmp_path))
+    assert [goal.met for goal in report.goals] == ["unsettled"]
