@@ -8,7 +8,8 @@ peers       the tuned point against what other tools give by themselves
 
 common      options, goals, the JSON contract      arithmetic  means, intervals, verdicts on goals
 rounds      arms interleaved in one run, resumable  arms        what a peer is, as levers or an artefact of its own
-foreign     peers in environments of their own      peer_scripts  what runs there
+contest     one case of ``peers``                         foreign     peers in environments of their own
+peer_scripts  what runs there
 grid        the committed grid of ``search``        families    the held-out models of ``prediction``
 spin        a worker whose every call takes 50 us
 
