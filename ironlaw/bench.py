@@ -241,7 +241,7 @@ class Bench:
             subject.failure = WorkerFailure(Outcome(failure["outcome"]), failure["reason"])
         subject.launches = [launch_from(data) for data in self.store.facts(subject.key, "launch")]
         scored = self.store.fact(subject.key, "scores") or self.store.fact(subject.key, self._stopped)
-        if plan.steps and scored:
+        if scored:
             subject.scores = _scores_from(scored["scores"])
             subject.decisions = [np.asarray(d) for d in scored["decisions"]]
             subject.certificate = from_data(Certificate, scored["certificate"])
@@ -259,6 +259,8 @@ class Bench:
             self._fail(subject, failure, start)
             return
         self._spent(subject, start)
+        if subject is self.baseline:  # evaluated anew in every run: its scores are part of all other keys
+            return
         scored = {
             "scores": _scores_data(subject.scores),
             "decisions": [d.tolist() for d in subject.decisions],

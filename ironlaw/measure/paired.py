@@ -13,8 +13,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ironlaw.measure.foreign import ForeignClock
@@ -110,6 +111,18 @@ class Unit:
         pids = [os.getpid(), *(child.pid for child in self._children)]
         self._clock = ForeignClock(pids, cpus=sorted({cpu for cpus in shares for cpu in cpus}))
 
+    def start(self) -> Launch | None:
+        """Begin to import the runtime; :meth:`started` waits for its end. Raises WorkerFailure."""
+        for child in self._children:
+            child.send("ready", name=self.artefact.target)
+        return None
+
+    def started(self) -> Launch | None:
+        """Wait for the imports to end. Raises WorkerFailure."""
+        for child in self._children:
+            child.receive(self.time_limit_s)
+        return None
+
     def load(self, warm_limit_s: float) -> Launch:
         """Load and warm up. Raises WorkerFailure; a model whose output is not finite is one."""
         from ironlaw.records import to_data
@@ -118,6 +131,7 @@ class Unit:
         if not all(answer["finite"] for answer in answers):
             raise WorkerFailure(Outcome.NOT_FINITE, "the outputs on the example hold NaN or Inf")
         warm = self._all("warm", limit_s=warm_limit_s)
+        self.pause()
         return Launch(
             load_s=max(a["load_s"] for a in answers),
             first_s=max(a["first_s"] for a in answers),
@@ -179,18 +193,19 @@ def round_of(
     with contextlib.ExitStack() as stack:
         own = {SELF: baseline} if effort.against_self else {}
         for name, artefact in {BASELINE: baseline, **candidates, **own}.items():
-            unit = Unit(artefact, **limits)
-            stack.callback(unit.close)
-            try:
-                results[name] = unit.load(effort.warm_limit_s)
-            except WorkerFailure as failure:
-                unit.close()
-                if name in (BASELINE, SELF):
-                    raise
-                results[name] = failure
-                continue
-            unit.pause()
-            units[name] = unit
+            units[name] = Unit(artefact, **limits)
+            stack.callback(units[name].close)
+        load = partial(Unit.load, warm_limit_s=effort.warm_limit_s)
+        steps: tuple[Callable[[Unit], Launch | None], ...] = (Unit.start, Unit.started, load)
+        for step in steps:
+            for name, unit in list(units.items()):
+                try:
+                    results[name] = step(unit) or results.get(name) or Launch()
+                except WorkerFailure as failure:
+                    if name in (BASELINE, SELF):
+                        raise
+                    units.pop(name).close()
+                    results[name] = failure
         launch = results[BASELINE]
         assert isinstance(launch, Launch)
         _interleave(units, results, effort.for_call(launch.call_s, len(units)))
