@@ -34,13 +34,26 @@ class Judge:
         return floor_of(self.bench.self_launches, self.goal.objective)
 
     def screened(self, subject: Subject) -> float | None:
-        """The gain as seen so far, for ranking only; None when nothing was measured."""
+        """The gain as seen so far, for ranking only; None when nothing was measured.
+
+        Halfway (log scale) between the paired ratios, which a round's own baseline launch sways, and the ratio to
+        the baseline of all rounds, which a drift of the machine sways.
+        """
         if subject.failure is not None or not subject.launches:
             return None
         if self.goal.objective not in TIMED:
             return self._gain(subject, self._measured(subject)).median
-        ratios = [self._ratios(launch) for launch in subject.launches]
-        return math.exp(statistics.mean(statistics.median(group) for group in ratios))
+        paired = statistics.mean(statistics.median(self._ratios(launch)) for launch in subject.launches)
+        overall = math.log(self._speed(subject) / self._speed(self.bench.baseline))
+        return math.exp((paired + overall) / 2)
+
+    def _speed(self, subject: Subject) -> float:
+        """Calls, or examples for throughput, a second: the median over launches."""
+        if self.goal.objective == Objective.LATENCY:
+            return 1.0 / statistics.median(statistics.median(launch.latencies_s) for launch in subject.launches)
+        assert subject.artefact is not None
+        batch = subject.artefact.execution.batch
+        return batch * statistics.median(launch.calls / launch.wall_s for launch in subject.launches)
 
     def worth_scoring(self, gain: float) -> bool:
         """Quality is evaluated only for what is better."""

@@ -100,8 +100,8 @@ def svg(machine: Machine, ops: Sequence[Op] = (), *, threads: int | None = None)
 def roofs(machine: Machine, threads: int) -> tuple[list[Ceiling], list[Ceiling]]:
     """Arithmetic ceilings by dtype, the highest first, and bandwidths, the fastest first."""
     dtypes = dict.fromkeys(c.dtype for c in machine.ceilings if c.name == "matmul")
-    peaks = [machine.ceiling("matmul", dtype=dtype, threads=threads) for dtype in dtypes]
-    slopes = [machine.ceiling(level, threads=threads) for level in LEVELS]
+    peaks = [machine.ceiling("matmul", dtype=dtype, threads=threads, refused=True) for dtype in dtypes]
+    slopes = [machine.ceiling(level, threads=threads, refused=True) for level in LEVELS]
     return (
         sorted((c for c in peaks if c and c.value > 0), key=lambda c: -c.value),
         sorted((c for c in slopes if c and c.value > 0), key=lambda c: -c.value),

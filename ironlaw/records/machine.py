@@ -121,16 +121,18 @@ class Machine:
     quick: bool = False
     schema: str = MACHINE_SCHEMA
 
-    def ceiling(self, name: str, *, dtype: str | None = None, threads: int = 1) -> Ceiling | None:
+    def ceiling(
+        self, name: str, *, dtype: str | None = None, threads: int = 1, refused: bool = False
+    ) -> Ceiling | None:
         """The ceiling of that name at the nearest measured thread count not above ``threads``.
 
-        One that the probe refused is not known.
+        One that the probe refused is not known, unless ``refused`` asks for it (to draw it, say).
         """
         short = precision(dtype)
         found = [
             c
             for c in self.ceilings
-            if c.valid and c.name == name and precision(c.dtype) == short and c.threads <= threads
+            if (c.valid or refused) and c.name == name and precision(c.dtype) == short and c.threads <= threads
         ]
         return max(found, key=lambda c: c.threads, default=None)
 

@@ -64,8 +64,8 @@ def dots(diagnosis: Diagnosis) -> list[Dot]:
 def ceilings(machine: Machine, threads: int) -> tuple[list[Ceiling], list[Ceiling]]:
     """Arithmetic and bandwidth ceilings at the nearest measured thread count, the highest first."""
     dtypes = sorted({c.dtype for c in machine.ceilings if c.name == "matmul"}, key=str)
-    peaks = [machine.ceiling("matmul", dtype=d, threads=threads) for d in dtypes]
-    widths = [machine.ceiling(name, threads=threads) for name in ("cache", "dram")]
+    peaks = [machine.ceiling("matmul", dtype=d, threads=threads, refused=True) for d in dtypes]
+    widths = [machine.ceiling(name, threads=threads, refused=True) for name in ("cache", "dram")]
     return (
         sorted((c for c in peaks if c and c.value > 0), key=lambda c: -c.value),
         [c for c in widths if c and c.value > 0],

@@ -100,7 +100,7 @@ class Int8Dynamic:
             Int8DynamicSettings(per_channel=False, reduce_range=narrow),
             Int8DynamicSettings(weights="u8", reduce_range=narrow),
         ]
-        return [Option(settings=s, cost_s=4.0, alike=s.weights) for s in tries]
+        return [Option(settings=s, cost_s=4.0, alike="dynamic") for s in tries]
 
     def predict(
         self, candidate: Candidate, settings: Int8DynamicSettings, diagnosis: Diagnosis, machine: Machine

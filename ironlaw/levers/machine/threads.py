@@ -30,6 +30,7 @@ from ironlaw.records import (
 )
 
 _PARALLEL = (Term.COMPUTE, Term.MEMORY)
+_BARRIERS = 0.6
 _UNMEASURED_LOW = 0.95
 """Where no ceiling was measured at a count, it may give nothing and cost a little."""
 
@@ -94,12 +95,22 @@ class Threads:
             f"{compute.value:.2f}x arithmetic and {memory.value:.2f}x bandwidth as measured here"
         )
         touched = Interval(low=0.8 * seconds, value=seconds, high=min(1.15 * seconds, diagnosis.total_s))
-        return predict.amdahl(diagnosis, seconds=touched, factor=factor, basis=basis)
+        predicted = predict.amdahl(diagnosis, seconds=touched, factor=factor, basis=basis)
+        return _without_barriers(predicted, diagnosis) if then < now else predicted
 
     def apply(self, candidate: Candidate, settings: ThreadSettings) -> tuple[Candidate, Change]:
         cpus = _cpus(settings.threads) if settings.pinned else ()
         execution = dataclasses.replace(candidate.execution, threads=settings.threads, cpus=cpus)
         return changed(self, candidate, settings, execution=execution)
+
+
+def _without_barriers(predicted: Prediction, diagnosis: Diagnosis) -> Prediction:
+    """Fewer threads also end waiting at barriers, which hides in the latency of small operators: how much
+    of it is not known, up to ``_BARRIERS`` of the term."""
+    least_s = diagnosis.total_s / predicted.speedup.high - _BARRIERS * diagnosis.seconds(Term.LATENCY)
+    high = diagnosis.total_s / max(least_s, 0.05 * diagnosis.total_s)
+    basis = f"{predicted.basis}; barriers between threads may be up to {_BARRIERS:.0%} of the latency"
+    return dataclasses.replace(predicted, speedup=dataclasses.replace(predicted.speedup, high=high), basis=basis)
 
 
 def _cores(candidate: Candidate, machine: Machine) -> int:
