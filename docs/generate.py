@@ -25,7 +25,7 @@ def lever_page(lever: Lever) -> str:
     module = inspect.getmodule(type(lever))
     about = inspect.getdoc(module) or ""
     fields = dataclasses.fields(lever.Settings)
-    settings = [f"| `{f.name}` | `{f.type}` | `{f.default!r}` |" for f in fields]
+    settings = [f"| `{f.name}` | `{f.type}` | {_default(f.default)} |" for f in fields]
     table = (
         ["", "| setting | type | default |", "|---|---|---|", *settings] if settings else ["", "It has no settings."]
     )
@@ -41,6 +41,10 @@ def lever_page(lever: Lever) -> str:
     }
     rows = [f"| {name} | {value} |" for name, value in facts.items()]
     return "\n".join([f"# {lever.name}", "", about, "", "| | |", "|---|---|", *rows, *table, ""])
+
+
+def _default(value: object) -> str:
+    return "chosen for the workload" if value is dataclasses.MISSING else f"`{value!r}`"
 
 
 def lever_index(levers: dict[str, Lever]) -> str:
