@@ -1,1 +1,8 @@
-"""."""
+"""Levers that change the arithmetic.
+
+int8_static      ONNX Runtime, quantise-dequantise with calibrated activations
+int8_dynamic     ONNX Runtime, products only, activations quantised at run time
+int8_openvino    OpenVINO, by NNCF
+bf16, fp16       half precision in torch
+bf16_openvino    bfloat16 in OpenVINO, made explicit
+"""
