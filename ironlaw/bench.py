@@ -41,6 +41,7 @@ from ironlaw.store import Store
 from ironlaw.verify.stopping import stopper
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
+from ironlaw.workloads.source import blamed
 
 PROFILE_S = 2.0
 PROFILE_CALLS = (2, 20)
@@ -257,6 +258,14 @@ class Bench:
                 subject.certificate = from_data(Certificate, predictor.certificate())
         except WorkerFailure as failure:
             self._fail(subject, failure, start)
+            return
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's own code: on a candidate, an outcome of that trial
+            if subject is self.baseline:
+                raise blamed(error, "evaluate", "raises") from error
+            words = f"evaluate raises on it: {type(error).__name__}: {error}"
+            self._fail(subject, WorkerFailure(Outcome.CRASHED, words), start)
             return
         self._spent(subject, start)
         if subject is self.baseline:  # evaluated anew in every run: its scores are part of all other keys

@@ -16,10 +16,11 @@ from ironlaw.diagnose import diagnose, merge
 from ironlaw.judging import Judge
 from ironlaw.measure.paired import FULL, SHORT
 from ironlaw.measure.process import WorkerFailure
+from ironlaw.measure.statistics import MIN_LAUNCHES
 from ironlaw.measure.summary import measurement
 from ironlaw.plan.search import Search
 from ironlaw.plan.space import Plan, Point, Space, baseline_point
-from ironlaw.records import Diagnosis, Interval, Machine, Outcome, Refusal, Trial
+from ironlaw.records import Candidate, Diagnosis, Interval, Ledger, Machine, Outcome, Refusal, Trial
 
 BASELINE_LAUNCHES = 3
 VERDICT_LAUNCHES = 5
@@ -90,7 +91,7 @@ class Loop:
             if finalists:
                 self.talk("verify: " + "; ".join(s.plan.label for s in finalists))
             while short := [s for s in finalists if len(s.launches) < launches and s.failure is None]:
-                if self.left_s < 0 and all(len(s.launches) >= 2 for s in short):
+                if self.left_s < 0 and all(len(s.launches) >= MIN_LAUNCHES for s in short):
                     self.ended_because = "the time limit"
                     return
                 self.bench.measure(short, FULL)
@@ -99,8 +100,7 @@ class Loop:
         """Terms of the time of one measured subject: counted, profiled, diagnosed."""
         assert subject.candidate is not None
         assert subject.artefact is not None
-        last = max((cache.size_bytes for cache in self.machine.caches), default=None)
-        ledger = self.bench.ledger(subject.candidate, last)
+        ledger = self._ledger(subject.candidate)
         try:
             operators = self.bench.profile(subject)
         except WorkerFailure as failure:
@@ -108,6 +108,15 @@ class Loop:
             operators = ()
         measured = measurement(subject.launches, subject.artefact)
         return diagnose(merge(ledger, operators), measured, self.machine, subject.artefact.execution)
+
+    def _ledger(self, candidate: Candidate) -> Ledger:
+        """Operators of one call; none, with the reason, when the model cannot be counted."""
+        last = max((cache.size_bytes for cache in self.machine.caches), default=None)
+        try:
+            return self.bench.ledger(candidate, last)
+        except WorkerFailure as failure:
+            self.talk(f"operators were not counted: {failure.reason}")
+            return Ledger(ops=(), batch=candidate.execution.batch, source=f"not counted: {failure.reason}")
 
     @property
     def left_s(self) -> float:

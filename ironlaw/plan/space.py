@@ -118,6 +118,8 @@ class Space:
             return ""
         if missing := self.unmet(lever.needs, candidate.snapshot):
             return "; ".join(missing)
+        if candidate.goal.objective == Objective.SIZE and not any(c.startswith("weights.") for c in lever.claims):
+            return "changes no weights: what ships stays as large"
         answer = lever.applies(candidate, point.diagnosis, self.machine)
         if isinstance(answer, No):
             return answer.reason
@@ -145,7 +147,9 @@ class Space:
         before = ">".join(str(step) for step in point.steps)
         plans = []
         for option in lever.options(point.candidate, point.diagnosis, self.machine):
-            predicted = lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
+            predicted = _for_memory(
+                point, lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
+            )
             step = Step(lever=lever.name, version=lever.version, settings=_set(option.settings))
             steps = (*point.steps, step)
             plans.append(
@@ -163,6 +167,15 @@ class Space:
 def baseline_point(candidate: Candidate, diagnosis: Diagnosis) -> Point:
     """Where every search starts."""
     return Point(candidate=candidate, steps=(), diagnosis=diagnosis, gain=exactly(1.0))
+
+
+def _for_memory(point: Point, predicted: Prediction) -> Prediction:
+    """Under the memory objective the gain is in peak memory, which levers predict only where they say so."""
+    if point.candidate.goal.objective != Objective.MEMORY:
+        return predicted
+    return dataclasses.replace(
+        predicted, speedup=Interval(low=0.3, value=1.0, high=3.0), basis="peak memory is measured, not predicted"
+    )
 
 
 def _set(settings: Any) -> Pairs:
