@@ -261,7 +261,7 @@ class Bench:
             return
         except UserError:
             raise
-        except Exception as error:  # noqa: BLE001 - the user's own code: on a candidate, an outcome of that trial
+        except Exception as error:
             if subject is self.baseline:
                 raise blamed(error, "evaluate", "raises") from error
             words = f"evaluate raises on it: {type(error).__name__}: {error}"

@@ -23,6 +23,8 @@ from ironlaw.plan.space import Plan, Point, Space, baseline_point
 from ironlaw.records import Candidate, Diagnosis, Interval, Ledger, Machine, Outcome, Refusal, Trial
 
 BASELINE_LAUNCHES = 3
+SLOW_CALL_S = 0.3
+"""A baseline whose call takes longer starts with two launches: each full round brings one more."""
 VERDICT_LAUNCHES = 5
 TOGETHER = 3
 """Candidates in one short round."""
@@ -61,9 +63,11 @@ class Loop:
         """Measure the baseline against itself, then diagnose it and open the first plans."""
         self.talk("baseline: build, evaluate, measure against itself")
         self.bench.start()
+        baseline = self.bench.baseline
         while len(self.bench.self_launches) < BASELINE_LAUNCHES:
             self.bench.measure([], FULL)
-        baseline = self.bench.baseline
+            if len(baseline.launches) > 1 and baseline.launches[-1].call_s > SLOW_CALL_S:
+                break
         self.diagnosis = self.examine(baseline)
         assert baseline.candidate is not None
         self.search = Search(self.diagnosis.total_s)

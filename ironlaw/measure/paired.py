@@ -51,7 +51,7 @@ class Effort:
 
 
 SHORT = Effort(cycles=4, block_s=0.08, round_s=6.0, against_self=False)
-FULL = Effort(cycles=10, block_s=0.12, round_s=16.0, min_calls=3)
+FULL = Effort(cycles=10, block_s=0.12, round_s=8.0, min_calls=3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

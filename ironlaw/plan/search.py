@@ -18,7 +18,7 @@ from ironlaw.records import Interval
 
 START_S = 4.0
 """What a short round costs a candidate beside its building and its calls: start, load, warm up."""
-CALLS = 12
+CALLS = 5
 """How many calls of the baseline one more candidate costs in a short round."""
 SIBLING_SPREAD = 1.15
 WIN = 1.02
@@ -62,21 +62,19 @@ class Search:
     def next_batch(self, size: int, affordable_s: float = math.inf) -> list[Plan]:
         """Up to ``size`` plans to try now, at most one of a family that is still unknown.
 
-        One place is for what must be on the table. Drops the hopeless, and what would cost more than
-        ``affordable_s``.
+        What must be on the table comes when nothing better is left. Drops the hopeless, and what would cost
+        more than ``affordable_s``.
         """
         self._drop_hopeless(affordable_s)
         ranked = sorted(self.open.items(), key=lambda item: -self._worth(item[1]))
-        forced = [item for item in ranked if item[1].forced][:1]
         chosen: list[tuple[str, Plan]] = []
         families: set[str] = set()
-        for name, plan in [item for item in ranked if not item[1].forced]:
-            if len(chosen) == size - len(forced):
+        for name, plan in ranked:
+            if len(chosen) == size:
                 break
             if plan.family not in families:
                 chosen.append((name, plan))
                 families.add(plan.family)
-        chosen += forced
         for name, _ in chosen:
             del self.open[name]
         return [plan for _, plan in chosen]

@@ -62,12 +62,12 @@ def test_siblings_of_a_good_point_are_dropped_of_a_bad_one_tried() -> None:
         assert names(search.next_batch(1)) == expected
 
 
-def test_what_must_be_on_the_table_is_never_dropped_and_gets_a_place() -> None:
+def test_what_must_be_on_the_table_is_never_dropped_and_comes_when_nothing_better_is_left() -> None:
     search = Search()
-    search.add([plan("good", 9, 9, 9), plan("better", 9, 10, 11), plan("always", 0.5, 0.8, 0.9, forced=True)])
+    search.add([plan("good", 9, 9, 9), plan("always", 0.5, 0.8, 0.9, forced=True), plan("hopeless", 0.5, 0.8, 0.9)])
     search.best = 5.0
-    assert names(search.next_batch(2)) == ["better", "always"]
-    assert names(search.next_batch(2)) == ["good"]
+    assert names(search.next_batch(1)) == ["good"]
+    assert names(search.next_batch(2)) == ["always"]
 
 
 def test_what_costs_more_than_is_left_is_dropped_with_a_reason() -> None:
