@@ -55,6 +55,8 @@ def clear_errors(place: Path) -> Iterator[None]:
             raise UserError(str(place), f"the store is damaged ({words})", "Move it away; runs start anew.") from error
         if "full" in words or "disk I/O" in words:
             raise UserError(str(place), f"cannot be written ({words})", _FULL) from error
+        if "locked" in words:
+            raise UserError(str(place), "is locked by another process", "Wait for it, or stop it.") from error
         if "readonly" in words or "unable to open" in words:
             raise UserError(str(place), f"cannot be written ({words})", _READ_ONLY) from error
         raise
@@ -88,9 +90,21 @@ class Store:
             if not ignore.exists():
                 ignore.write_text("*\n")
             self._db = sqlite3.connect(home / "store.db", timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._log_ahead()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._migrate()
+
+    def _log_ahead(self) -> None:
+        """Switch to write-ahead logging; SQLite's own time-out does not cover this switch, so it is tried again."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def _migrate(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")

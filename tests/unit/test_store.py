@@ -35,8 +35,8 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
         "with Store(Path(sys.argv[1])) as s:\n"
         "    for i in range(150): s.keep('k', sys.argv[2], {'i': i})\n"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "s"), name]) for name in ("a", "b")]
-    assert [process.wait(60) for process in running] == [0, 0]
+    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "s"), name]) for name in "abcd"]
+    assert [process.wait(60) for process in running] == [0] * 4
     with Store(tmp_path / "s") as store:
         assert [f["i"] for f in store.facts("k", "a")] == list(range(150))
         assert [f["i"] for f in store.facts("k", "b")] == list(range(150))
