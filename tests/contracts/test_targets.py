@@ -177,7 +177,7 @@ def test_the_profile_names_the_work(loaded: Loaded) -> None:
     assert {op.kind for op in ops} <= set(KINDS)
     assert all(op.time_s is not None and op.time_s >= 0 and op.calls >= 1 for op in ops)
     assert sum(op.time_s or 0.0 for op in ops) > 0
-    if loaded.case.model is Cnn:
+    if loaded.case.model is Cnn and loaded.case.target != "aotinductor":  # its library calls bypass the profiler
         assert any(op.kind in ARITHMETIC for op in ops)
     if loaded.case.target == "torch" and not loaded.case.heavy:
         wanted = {"conv": 1, "depthwise": 1, "matmul": 1} if loaded.case.model is Cnn else {"embedding": 1, "matmul": 1}
