@@ -91,7 +91,7 @@ class Loop:
     def settle(self) -> None:
         """Full measurements for the points that may be best, most for the closest race."""
         for launches, size in ((VERDICT_LAUNCHES - 2, FINALISTS), (VERDICT_LAUNCHES, FINALISTS - 1)):
-            finalists = self._leading(size)
+            finalists = self._with_parent(self._leading(size))
             if finalists:
                 self.talk("verify: " + "; ".join(s.plan.label for s in finalists))
             while short := [s for s in finalists if len(s.launches) < launches and s.failure is None]:
@@ -173,6 +173,14 @@ class Loop:
         for refusal in refusals:
             where = "" if not point.steps else f" (after {' + '.join(str(s) for s in point.steps)})"
             self.refused.setdefault(refusal.lever, refusal.reason + where)
+
+    def _with_parent(self, finalists: list[Subject]) -> list[Subject]:
+        """The finalists and the point that the leader came from: a last step that gives nothing loses to it."""
+        if not finalists:
+            return finalists
+        origin = finalists[0].plan.steps[:-1]
+        parents = [s for s in self.subjects.values() if origin and s.plan.steps == origin and s not in finalists]
+        return finalists + [s for s in parents if s.failure is None and s.launches]
 
     def _leading(self, size: int) -> list[Subject]:
         """The points within the budget that are, or may be, the best; at most ``size``."""
