@@ -19,6 +19,7 @@ from ironlaw.records import Gain, Percentiles
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 PERCENTILE_CONFIDENCE = 0.99
+ONE_LAUNCH_MOST = math.log(3.0)
 MIN_LAUNCHES = 3
 """Fewer launches cannot show how launches differ: good for screening, never for a verdict."""
 
@@ -50,7 +51,7 @@ def launch_interval(launches: Sequence[Sequence[float]], *, seed: int = 0) -> tu
     Launches are the independent unit, so the interval is Student's over the launch medians; their
     spread already holds the spread of blocks. It is never narrower than the bootstrap of blocks
     within launches, which guards against launches that agree by luck. With one launch the spread
-    between launches is unknown: the blocks' interval is tripled, for screening only.
+    between launches is unknown: the blocks' interval is tripled (threefold either way at most), for screening only.
     """
     groups = [np.asarray(group, dtype=float) for group in launches if len(group)]
     if not groups:
@@ -64,7 +65,8 @@ def launch_interval(launches: Sequence[Sequence[float]], *, seed: int = 0) -> tu
     )
     low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     if len(groups) == 1:
-        return middle - 3 * (middle - float(low)), middle, middle + 3 * (float(high) - middle)
+        down, up = (min(3 * float(side), ONE_LAUNCH_MOST) for side in (middle - low, high - middle))
+        return middle - down, middle, middle + up
     half = _student_quantile(len(groups) - 1) * float(centres.std(ddof=1)) / math.sqrt(len(groups))
     return min(middle - half, float(low)), middle, max(middle + half, float(high))
 
