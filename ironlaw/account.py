@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ironlaw.records import Diagnosis, Goal, Objective, Outcome, Run, Trial
+from ironlaw.records import Diagnosis, Objective, Outcome, Run, Trial
 
 
 def diagnosis_line(diagnosis: Diagnosis) -> str:
@@ -90,13 +90,6 @@ def _in_the_way(run: Run) -> str:
     if goal.min_quality is not None and best.quality is not None:
         parts.append(f"{best.quality.metric} is {_number(best.quality.value)}, {goal.min_quality:g} is asked")
     return "; ".join(parts) + "."
-
-
-def constrained(goal: Goal) -> bool:
-    """Whether the goal holds limits that a point may fail."""
-    return any(
-        limit is not None for limit in (goal.p99_s, goal.max_size_bytes, goal.max_memory_bytes, goal.min_quality)
-    )
 
 
 def _number(value: float | None) -> str:

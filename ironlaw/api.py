@@ -92,23 +92,12 @@ def tune(
     Raises:
         UserError: the input is wrong, or the store cannot be written.
     """
-    goal = Goal(
-        objective=_objective(objective),
-        max_drop=quantities.budget(max_drop, "--max-drop"),
-        min_quality=min_quality,
-        p99_s=None if p99 is None else quantities.seconds(p99, "--p99"),
-        max_size_bytes=None if max_size is None else quantities.size_bytes(max_size, "--max-size"),
-        max_memory_bytes=None if max_memory is None else quantities.size_bytes(max_memory, "--max-memory"),
-        cores=cores,
-        target=target,
-    )
+    goal = _goal(objective, max_drop, min_quality, p99, max_size, max_memory, cores, target)
     limits = Limits(
         trial_s=quantities.seconds(trial_limit, "--trial-limit"),
         memory_bytes=None if memory_limit is None else quantities.size_bytes(memory_limit, "--memory-limit"),
     )
     levers = _chosen(include, exclude)
-    if target is not None:
-        registry.target(target)
     deadline = quantities.seconds(time_limit, "--time-limit")
     say = talk or _silent
     with opened(workload, goal, limits, know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
@@ -122,13 +111,29 @@ def tune(
     return run
 
 
-def plan(workload: Any, **settings: Any) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
-    """What :func:`tune` would try, ranked, and what it refuses: nothing is applied."""
-    goal, limits = Goal(objective=_objective(settings.pop("objective", "latency"))), Limits()
-    levers = _chosen(settings.pop("include", ()), settings.pop("exclude", ()))
-    talk = settings.pop("talk", None) or _silent
-    with opened(workload, goal, limits, know_machine=machine, talk=talk, **settings) as session:
-        loop = session.loop(levers, 600.0, talk)
+def plan(
+    workload: Any,
+    *,
+    objective: str = "latency",
+    max_drop: str | float = "1pt",
+    min_quality: float | None = None,
+    p99: str | float | None = None,
+    max_size: str | int | None = None,
+    max_memory: str | int | None = None,
+    cores: int | None = None,
+    target: str | None = None,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    data: str | Path | None = None,
+    home: str | Path | None = None,
+    fresh: bool = False,
+    talk: Talk | None = None,
+) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
+    """What :func:`tune` would try first under the same goal, ranked, and what it refuses: nothing is applied."""
+    goal = _goal(objective, max_drop, min_quality, p99, max_size, max_memory, cores, target)
+    levers, say = _chosen(include, exclude), talk or _silent
+    with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+        loop = session.loop(levers, 600.0, say)
         loop.measure_baseline()
         ranked = loop.search.next_batch(len(loop.search.open))
         assert loop.diagnosis is not None
@@ -235,6 +240,31 @@ def _trial_of(run: Run, prefix: str) -> Trial:
             f"trial {prefix!r}", "is not one of this run's" if not found else "is ambiguous", "See the report's table."
         )
     return found[0]
+
+
+def _goal(
+    objective: str,
+    max_drop: str | float,
+    min_quality: float | None,
+    p99: str | float | None,
+    max_size: str | int | None,
+    max_memory: str | int | None,
+    cores: int | None,
+    target: str | None,
+) -> Goal:
+    """The goal from what the user wrote; the target must be known."""
+    if target is not None:
+        registry.target(target)
+    return Goal(
+        objective=_objective(objective),
+        max_drop=quantities.budget(max_drop, "--max-drop"),
+        min_quality=min_quality,
+        p99_s=None if p99 is None else quantities.seconds(p99, "--p99"),
+        max_size_bytes=None if max_size is None else quantities.size_bytes(max_size, "--max-size"),
+        max_memory_bytes=None if max_memory is None else quantities.size_bytes(max_memory, "--max-memory"),
+        cores=cores,
+        target=target,
+    )
 
 
 def _chosen(include: Iterable[str], exclude: Iterable[str]) -> dict[str, Lever]:

@@ -115,26 +115,20 @@ def tune(
     from ironlaw import api
 
     common: dict[str, Any] = {
-        "objective": objective, "include": include or (), "exclude": exclude or (), "data": data, "fresh": fresh,
+        "objective": objective, "max_drop": max_drop, "min_quality": min_quality, "p99": p99, "max_size": max_size,
+        "max_memory": max_memory, "cores": cores, "target": target, "include": include or (),
+        "exclude": exclude or (), "data": data, "fresh": fresh, "talk": _talk(quiet),
     }  # fmt: skip
     with _errors(debug):
         if plan_only:
-            diagnosis, plans, refusals = api.plan(workload, talk=_talk(quiet), **common)
+            diagnosis, plans, refusals = api.plan(workload, **common)
             _emit(json_file, lambda: api.plan_data(diagnosis, plans, refusals), lambda: _plan_table(plans, refusals))
             return
         run = api.tune(
             workload,
-            max_drop=max_drop,
-            min_quality=min_quality,
-            p99=p99,
-            max_size=max_size,
-            max_memory=max_memory,
-            cores=cores,
-            target=target,
             time_limit=time_limit,
             trial_limit=trial_limit,
             memory_limit=memory_limit,
-            talk=_talk(quiet),
             **common,
         )
         _emit(json_file, lambda: api.run_json(run), lambda: _run_text(run))

@@ -40,7 +40,7 @@ CALIBRATION_S = {False: (1.0, 4.0), True: (0.4, 1.0)}
 """Least and most seconds of one target's calibration, by ``quick``."""
 KILL_AFTER_S = 90.0
 DROPPED = (*environment.VARIABLE_PREFIXES, "ATEN_CPU_CAPABILITY", "GLIBC_TUNABLES", "NUMEXPR_NUM_THREADS")
-QUIET = {"OPENVINO_TELEMETRY": "0", "DO_NOT_TRACK": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
+QUIET = {"PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,8 +25,7 @@ import psutil
 from ironlaw.records import Outcome
 
 POLL_S = 0.2
-CLEARED = ("LD_PRELOAD",)
-QUIET = {"NNCF_TELEMETRY": "0", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+QUIET = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
 class WorkerFailure(Exception):

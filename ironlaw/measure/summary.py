@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ironlaw.measure.paired import FOREIGN_LIMIT, Launch
+from ironlaw.measure.paired import Launch
 from ironlaw.measure.statistics import claim_floor, gain_of, percentiles
 from ironlaw.records import Artefact, Energy, Gain, Measurement, Objective
 
@@ -79,6 +79,3 @@ def _chosen(launch: Launch, objective: Objective, *, only_quiet: bool) -> list[f
 
 def _all(launch: Launch, objective: Objective) -> list[float]:
     return launch.throughput_ratios if objective == Objective.THROUGHPUT else launch.latency_ratios
-
-
-__all__ = ["FOREIGN_LIMIT", "fixed_gain", "floor_of", "launch_data", "launch_from", "measurement", "paired_gain"]

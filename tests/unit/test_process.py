@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ironlaw.measure.lock import machine_lock
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.records import Outcome
 
@@ -131,10 +130,3 @@ def test_lock_is_exclusive_and_released_by_death(tmp_path: Path) -> None:
     assert out.splitlines()[-1] == "mine"
     assert "waiting" in out
     holder.wait()
-
-
-def test_lock_is_free_again() -> None:
-    with machine_lock():
-        pass
-    with machine_lock():
-        pass
