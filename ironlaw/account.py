@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ironlaw.finished import Finished
 from ironlaw.records import Diagnosis, Objective, Outcome, Run, Trial
+
+_SHOWN = 8
+"""Plans that were not tried and are named, of each kind."""
 
 
 def diagnosis_line(diagnosis: Diagnosis) -> str:
@@ -25,13 +29,13 @@ def trial_line(trial: Trial, screened: float | None) -> str:
     return f"  {trial.label}: {gain}{quality}{said}"
 
 
-def words_of(run: Run, ended_because: str, dropped: Sequence[str]) -> tuple[str, ...]:
+def words_of(run: Run, search: Finished) -> tuple[str, ...]:
     """The account, a sentence a line."""
     tried = len(run.trials)
     failed = [t for t in run.trials if t.outcome.failed]
     lines = [
         f"{tried} candidates were tried, {len(failed)} of them failed, {len(run.refused)} levers were refused;"
-        f" the search ended by {ended_because}.",
+        f" the search ended by {search.ended_because}.",
         f"The smallest gain that may be claimed here and now is {run.floor:.3f}x (A against A).",
         _best_line(run),
     ]
@@ -40,8 +44,10 @@ def words_of(run: Run, ended_because: str, dropped: Sequence[str]) -> tuple[str,
         gain = f"{fastest.gain.median:.2f}x" if fastest.gain else ""
         lines.append(f"Over the quality budget: {len(over)}; the fastest, {fastest.label}, {gain}: {fastest.reason}.")
     lines += [f"{t.label} failed: {t.reason}" for t in failed]
-    if dropped:
-        lines.append(f"{len(dropped)} plans were not tried, being unable to win: {'; '.join(dropped[:8])}.")
+    if search.dropped:
+        lines.append(f"{len(search.dropped)} plans were not tried, being unable to win: {_first(search.dropped)}.")
+    if late := search.unaffordable:
+        lines.append(f"{len(late)} plans had no time left (raise --time-limit): {_first(late)}.")
     lines.append(_bound_line(run.best_diagnosis or run.diagnosis))
     if not run.satisfied:
         lines.append("No point satisfies the constraints: " + _in_the_way(run))
@@ -90,6 +96,11 @@ def _in_the_way(run: Run) -> str:
     if goal.min_quality is not None and best.quality is not None:
         parts.append(f"{best.quality.metric} is {_number(best.quality.value)}, {goal.min_quality:g} is asked")
     return "; ".join(parts) + "."
+
+
+def _first(plans: Sequence[str]) -> str:
+    more = f"; and {len(plans) - _SHOWN} more" if len(plans) > _SHOWN else ""
+    return "; ".join(plans[:_SHOWN]) + more
 
 
 def _number(value: float | None) -> str:

@@ -80,8 +80,8 @@ class Subject:
 class Bench:
     """Works for one run of the loop on one workload.
 
-    ``talk`` gets a line of progress for people. The baseline must be measured first: the keys of all
-    others hold the digest of its scores, so that another evaluate function starts anew.
+    ``talk`` gets a line of progress for people; ``context`` is what all keys hold. The baseline must be measured
+    first: the keys of all others hold the digest of its scores, so that another evaluate function starts anew.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Bench:
         self.store, self.workload, self.rebuild, self.base = store, workload, rebuild, base
         self.evaluate, self.limits, self._talk = evaluate, limits, talk
         run = to_data(base.execution)
-        self._context: tuple[str, ...] = (base.snapshot.digest, machine_digest, str(sorted(run.items(), key=str)))
+        self.context: tuple[str, ...] = (base.snapshot.digest, machine_digest, str(sorted(run.items(), key=str)))
         self.waited_s = 0.0
         self.reference: list[list[metrics.Array]] | None = None
         self.baseline = self._known(BASELINE_PLAN)
@@ -122,7 +122,7 @@ class Bench:
                 f"the baseline does not run: {baseline.failure.reason}",
                 "Run the model on its example yourself, then look at this message again.",
             ) from baseline.failure
-        self._context = (*self._context, _scores_digest(baseline.scores))
+        self.context = (*self.context, _scores_digest(baseline.scores))
 
     def build(self, subject: Subject) -> None:
         """Apply the plan's levers and export the artefact."""
@@ -231,7 +231,7 @@ class Bench:
             yield
 
     def _known(self, plan: Plan) -> Subject:
-        subject = Subject(plan=plan, key=plan.key(*self._context))
+        subject = Subject(plan=plan, key=plan.key(*self.context))
         if build := self.store.fact(subject.key, "build"):
             subject.candidate = from_data(Candidate, build["candidate"])
             subject.artefact = from_data(Artefact, build["artefact"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ironlaw import metrics
@@ -17,6 +18,8 @@ from ironlaw.verify.quality import judge
 from ironlaw.verify.scalar import judge_scalar
 
 TIMED = (Objective.LATENCY, Objective.THROUGHPUT)
+REACH = 0.9
+"""A screened point goes on when it might be within this ratio of the best one."""
 SCREEN_LAUNCHES = 2
 """A trial with fewer launches was only screened: its outcome says so unless it failed."""
 
@@ -58,6 +61,24 @@ class Judge:
     def worth_scoring(self, gain: float) -> bool:
         """Quality is evaluated only for what is better."""
         return gain > 1.0
+
+    def leading(self, subjects: Iterable[Subject], size: int) -> list[Subject]:
+        """The points within the budget that are, or may be, the best; at most ``size``."""
+        ranked = []
+        for subject in subjects:
+            gain = self.screened(subject)
+            if gain and gain > 1.0 and keeps_budget(self.trial(subject)):
+                ranked.append((gain, subject))
+        ranked.sort(key=lambda pair: -pair[0])
+        return [subject for gain, subject in ranked[:size] if gain >= REACH * ranked[0][0]]
+
+    def finalists(self, subjects: Iterable[Subject], size: int) -> list[Subject]:
+        """What leads, and the point that the leader came from: a last step that gives nothing loses to it."""
+        everything = list(subjects)
+        found = self.leading(everything, size)
+        origin = found[0].plan.steps[:-1] if found else ()
+        parents = [s for s in everything if origin and s.plan.steps == origin and s not in found]
+        return found + [s for s in parents if s.failure is None and s.launches]
 
     def trial(self, subject: Subject) -> Trial:
         """The record of a subject with its verdict."""
@@ -131,3 +152,11 @@ def _planned(subject: Subject) -> tuple[Change, ...]:
     return tuple(
         Change(lever=step.lever, version=step.version, settings=step.settings, claims=()) for step in subject.plan.steps
     )
+
+
+def keeps_budget(trial: Trial) -> bool:
+    """Whether its quality is within the budget, its limits are kept, and it did what its name says."""
+    return trial.quality is not None and trial.quality.within and trial.outcome not in _USELESS
+
+
+_USELESS = frozenset({Outcome.NO_OP, Outcome.FALLBACK, Outcome.CONSTRAINT, Outcome.OVER_BUDGET})

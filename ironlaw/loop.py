@@ -7,20 +7,19 @@ finds facts, the space and the search say what to try, the judge says what it me
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ironlaw import account
+from ironlaw import account, finished
 from ironlaw.bench import Bench, Subject
-from ironlaw.diagnose import diagnose, merge
-from ironlaw.judging import Judge
+from ironlaw.examining import examined
+from ironlaw.finished import Finished
+from ironlaw.judging import Judge, keeps_budget
 from ironlaw.measure.paired import FULL, SHORT
-from ironlaw.measure.process import WorkerFailure
 from ironlaw.measure.statistics import MIN_LAUNCHES
-from ironlaw.measure.summary import measurement
 from ironlaw.plan.search import Search
 from ironlaw.plan.space import Plan, Point, Space, baseline_point
-from ironlaw.records import Candidate, Diagnosis, Interval, Ledger, Machine, Outcome, Refusal, Trial
+from ironlaw.records import Diagnosis, Interval, Machine, Refusal, Trial
 
 BASELINE_LAUNCHES = 3
 SLOW_CALL_S = 0.3
@@ -29,10 +28,9 @@ VERDICT_LAUNCHES = 5
 TOGETHER = 3
 """Candidates in one short round."""
 FINALISTS = 4
-REACH = 0.9
-"""A screened point goes on when it might be within this ratio of the best one."""
 RESERVED_SHARE = 0.35
 """Of the time limit, kept for full measurements of the finalists."""
+TIME_LIMIT, NOTHING_LEFT = "the time limit", "nothing left that can beat the best by its prediction"
 
 
 @dataclass(kw_only=True)
@@ -52,12 +50,19 @@ class Loop:
     ended_because: str = ""
     diagnosis: Diagnosis | None = None
     expanded: set[str] = field(default_factory=set)
+    repeated: Finished | None = None
 
     def run(self) -> None:
-        """All steps up to the finalists' verdicts; the records are then made by :mod:`ironlaw.account`."""
+        """All steps up to the finalists' verdicts; the records are then made by :mod:`ironlaw.recording`."""
         self.measure_baseline()
+        known = finished.known(self.bench, self.space)
+        if known is not None:
+            self._repeat(known)
+            return
         self.explore()
         self.settle()
+        if self.ended_because == NOTHING_LEFT:
+            finished.keep(self.bench, self.space, self.found())
 
     def measure_baseline(self) -> None:
         """Measure the baseline against itself, then diagnose it and open the first plans."""
@@ -85,42 +90,24 @@ class Loop:
             for subject in subjects:
                 self._learn(subject)
             self._extend_best()
-        late = self.left_s < reserved_s
-        self.ended_because = "the time limit" if late else "nothing left that can beat the best by its prediction"
+        late = self.left_s < reserved_s or self.search.unaffordable
+        self.ended_because = TIME_LIMIT if late else NOTHING_LEFT
 
     def settle(self) -> None:
         """Full measurements for the points that may be best, most for the closest race."""
         for launches, size in ((VERDICT_LAUNCHES - 2, FINALISTS), (VERDICT_LAUNCHES, FINALISTS - 1)):
-            finalists = self._with_parent(self._leading(size))
+            finalists = self.judge.finalists(self.subjects.values(), size)
             if finalists:
                 self.talk("verify: " + "; ".join(s.plan.label for s in finalists))
             while short := [s for s in finalists if len(s.launches) < launches and s.failure is None]:
                 if self.left_s < 0 and all(len(s.launches) >= MIN_LAUNCHES for s in short):
-                    self.ended_because = "the time limit"
+                    self.ended_because = TIME_LIMIT
                     return
                 self.bench.measure(short, FULL)
 
     def examine(self, subject: Subject) -> Diagnosis:
-        """Terms of the time of one measured subject: counted, profiled, diagnosed."""
-        assert subject.candidate is not None
-        assert subject.artefact is not None
-        ledger = self._ledger(subject.candidate)
-        try:
-            operators = self.bench.profile(subject)
-        except WorkerFailure as failure:
-            self.talk(f"no operator times for {subject.plan.label}: {failure.reason}")
-            operators = ()
-        measured = measurement(subject.launches, subject.artefact)
-        return diagnose(merge(ledger, operators), measured, self.machine, subject.artefact.execution)
-
-    def _ledger(self, candidate: Candidate) -> Ledger:
-        """Operators of one call; none, with the reason, when the model cannot be counted."""
-        last = max((cache.size_bytes for cache in self.machine.caches), default=None)
-        try:
-            return self.bench.ledger(candidate, last)
-        except WorkerFailure as failure:
-            self.talk(f"operators were not counted: {failure.reason}")
-            return Ledger(ops=(), batch=candidate.execution.batch, source=f"not counted: {failure.reason}")
+        """Terms of the time of one measured subject."""
+        return examined(self.bench, subject, self.machine, self.talk)
 
     @property
     def left_s(self) -> float:
@@ -133,7 +120,25 @@ class Loop:
     def refusals(self) -> tuple[Refusal, ...]:
         return tuple(Refusal(lever=lever, reason=reason) for lever, reason in self.refused.items())
 
+    def found(self) -> Finished:
+        """What the search did, as it stands."""
+        return self.repeated or Finished(
+            tried=tuple(subject.plan for subject in self.subjects.values()),
+            dropped=_in_words(self.search.dropped),
+            unaffordable=_in_words(self.search.unaffordable),
+            refused=self.refusals(),
+            ended_because=self.ended_because,
+        )
+
     # ------------------------------------------------------------ details
+
+    def _repeat(self, known: Finished) -> None:
+        """The same points again; what is missing of one (its files were removed) is made anew."""
+        self.talk("this search was finished before: its points are shown again")
+        for plan in known.tried:
+            self._built(plan)
+        self.refused = {refusal.lever: refusal.reason for refusal in known.refused}
+        self.repeated, self.ended_because = known, known.ended_because
 
     def _built(self, plan: Plan) -> Subject:
         subject = self.bench.subject(plan)
@@ -149,13 +154,12 @@ class Loop:
         if gain is not None and self.judge.worth_scoring(gain):
             self.bench.score(subject)
         trial = self.judge.trial(subject)
-        within = trial.quality is not None and trial.quality.within and trial.outcome not in _USELESS
-        self.search.observe(subject.plan, gain, within_budget=within)
+        self.search.observe(subject.plan, gain, within_budget=keeps_budget(trial))
         self.talk(account.trial_line(trial, gain))
 
     def _extend_best(self) -> None:
         """Open plans from the points that lead and were not extended yet."""
-        for subject in self._leading(2):
+        for subject in self.judge.leading(self.subjects.values(), 2):
             gain = self.judge.screened(subject)
             if subject.key in self.expanded or gain is None or subject.candidate is None:
                 continue
@@ -174,24 +178,6 @@ class Loop:
             where = "" if not point.steps else f" (after {' + '.join(str(s) for s in point.steps)})"
             self.refused.setdefault(refusal.lever, refusal.reason + where)
 
-    def _with_parent(self, finalists: list[Subject]) -> list[Subject]:
-        """The finalists and the point that the leader came from: a last step that gives nothing loses to it."""
-        if not finalists:
-            return finalists
-        origin = finalists[0].plan.steps[:-1]
-        parents = [s for s in self.subjects.values() if origin and s.plan.steps == origin and s not in finalists]
-        return finalists + [s for s in parents if s.failure is None and s.launches]
 
-    def _leading(self, size: int) -> list[Subject]:
-        """The points within the budget that are, or may be, the best; at most ``size``."""
-        ranked = []
-        for subject in self.subjects.values():
-            gain = self.judge.screened(subject)
-            trial = self.judge.trial(subject)
-            if gain and gain > 1.0 and trial.quality and trial.quality.within and trial.outcome not in _USELESS:
-                ranked.append((gain, subject))
-        ranked.sort(key=lambda pair: -pair[0])
-        return [subject for gain, subject in ranked[:size] if gain >= REACH * ranked[0][0]]
-
-
-_USELESS = frozenset({Outcome.NO_OP, Outcome.FALLBACK, Outcome.CONSTRAINT, Outcome.OVER_BUDGET})
+def _in_words(plans: Sequence[tuple[Plan, str]]) -> tuple[str, ...]:
+    return tuple(f"{plan.label} ({why})" for plan, why in plans)

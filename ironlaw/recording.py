@@ -50,8 +50,7 @@ def record(session: Session, loop: Loop, goal: Goal) -> Run:
         best_diagnosis=loop.examine(leader) if leader is not None else None,
         spent_s=loop.time_limit_s - loop.left_s,
     )
-    dropped = [f"{plan.label} ({why})" for plan, why in loop.search.dropped]
-    return dataclasses.replace(run, account=account.words_of(run, loop.ended_because, dropped))
+    return dataclasses.replace(run, account=account.words_of(run, loop.found()))
 
 
 TIE = 0.98

@@ -28,6 +28,7 @@ from ironlaw.records import (
     Op,
     Prediction,
     Scalar,
+    Term,
 )
 
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"})
@@ -41,6 +42,12 @@ _NAMED = 20
 def has_dot_product(machine: Machine) -> bool:
     """Whether this CPU multiplies int8 into int32 without a saturating int16 step."""
     return bool(VNNI & set(machine.environment.identity.isa))
+
+
+def pass_s(candidate: Candidate, diagnosis: Diagnosis) -> float:
+    """Seconds that one pass over the calibration batches takes in a runtime: without eager's paging and dispatch."""
+    eager_only = diagnosis.seconds(Term.PAGING) + diagnosis.seconds(Term.LATENCY)
+    return (diagnosis.total_s - eager_only) * max(1, candidate.snapshot.calibration_batches)
 
 
 def has_attention(diagnosis: Diagnosis) -> bool:

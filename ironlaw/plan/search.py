@@ -28,7 +28,8 @@ WIN = 1.02
 class Search:
     """Open plans and what was learnt so far. Gains are ratios to the baseline, above 1 is better.
 
-    ``call_s`` is what one call of the baseline takes.
+    ``call_s`` is what one call of the baseline takes. ``dropped`` cannot win; ``unaffordable`` might have, and cost
+    more than the time that was left.
     """
 
     def __init__(self, call_s: float = 0.0) -> None:
@@ -37,6 +38,7 @@ class Search:
         self.seen: set[str] = set()
         self.best = 1.0
         self.dropped: list[tuple[Plan, str]] = []
+        self.unaffordable: list[tuple[Plan, str]] = []
         self._families: dict[str, tuple[float, float, bool]] = {}
         self._surprise: dict[tuple[Step, ...], float] = {}
 
@@ -100,9 +102,8 @@ class Search:
         for name, plan in list(self.open.items()):
             high = self.expected(plan).high
             if not plan.forced and high < self.best * WIN:
-                self._drop(name, f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured")
+                why = f"at most {high:.2f}x predicted, {self.best:.2f}x is already measured"
+                self.dropped.append((self.open.pop(name), why))
             elif plan.cost_s + self.measure_s > affordable_s:
-                self._drop(name, f"about {plan.cost_s + self.measure_s:.0f} s to try, {affordable_s:.0f} s are left")
-
-    def _drop(self, name: str, why: str) -> None:
-        self.dropped.append((self.open.pop(name), why))
+                why = f"up to {high:.2f}x predicted, about {plan.cost_s + self.measure_s:.0f} s to try"
+                self.unaffordable.append((self.open.pop(name), why))

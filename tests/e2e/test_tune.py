@@ -19,25 +19,23 @@ import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SPINE = [part for name in ("threads", "runtime", "int8_static") for part in ("--include", name)]
+FEW = ["--include", "runtime"]
 
 
 def test_tune_from_file_to_artefact_and_again(
     run_ironlaw: Run, workload_file: Path, home: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run.json"
-    command = ["tune", f"{workload_file}:workload", *SPINE, "--time-limit", "90s", "--json", str(out)]
+    command = ["tune", f"{workload_file}:workload", *FEW, "--time-limit", "10min", "--json", str(out)]
     done = run_ironlaw(*command)
     assert done.returncode == 0, done.stderr
     run = json.loads(out.read_text())
     schema = json.loads(resources.files("ironlaw").joinpath("schemas/run-1.json").read_text())
     jsonschema.validate(run, schema)
     tried = {lever["name"] for trial in run["trials"] for lever in trial["levers"]}
-    assert {"runtime", "int8_static"} <= tried
-    onnx = [t for t in run["trials"] if t["levers"][0]["name"] in ("runtime", "int8_static") and t["measured"]]
-    assert onnx, run["account"]
+    assert "runtime" in tried
+    assert [t for t in run["trials"] if t["levers"][0]["name"] == "runtime" and t["measured"]], run["account"]
     assert all(t["predicted"]["speedup"]["low"] <= t["predicted"]["speedup"]["high"] for t in run["trials"])
-    int8 = [t for t in onnx if t["levers"][0]["name"] == "int8_static" and t["certificate"]]
-    assert all(t["certificate"]["converted"] == 3 == t["certificate"]["eligible"] for t in int8)
     total = sum(term["seconds"]["value"] for term in run["diagnosis"]["terms"])
     assert total == pytest.approx(run["diagnosis"]["total_s"], rel=0.01)
     artefact = home / "runs" / run["id"] / "artefact"
@@ -62,7 +60,11 @@ def _runs_without_ironlaw(artefact: Path) -> None:
 
 
 def _resume_repeats_nothing(run_ironlaw: Run, command: list[str], home: Path, first: dict[str, Any]) -> None:
-    """The same command again: no new fact, every trial reused, the same numbers."""
+    """The same command again: no new fact, every trial reused, the same numbers.
+
+    The search must have ended by itself: one that the time limit ended goes on in the next run, as it should.
+    """
+    assert "the search ended by nothing left" in first["account"][0]
     facts = _facts(home)
     again = run_ironlaw(*command)
     assert again.returncode == 0, again.stderr
@@ -100,6 +102,22 @@ def test_kill_at_any_moment_loses_at_most_the_trial_in_flight(
         repeated = db.execute("SELECT key FROM facts WHERE what = 'build' GROUP BY key HAVING count(*) > 1").fetchall()
     assert repeated == []
     assert not list(home.rglob("*.tmp-*")) or done.returncode == 0
+
+
+@pytest.mark.slow
+def test_int8_is_certified_or_refused_with_its_bound(run_ironlaw: Run, workload_file: Path) -> None:
+    """Where the CPU has kernels for it every product is proven int8; where not, the refusal says what it would give."""
+    done = run_ironlaw(
+        "tune", f"{workload_file}:workload", "--include", "int8_static", "--time-limit", "90s", "--json", "-", "--quiet"
+    )
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    certified = [t["certificate"] for t in run["trials"] if t["certificate"]]
+    refused = [r["reason"] for r in run["refused"] if r["lever"] == "int8_static"]
+    slower = [t for t in run["trials"] if t["measured"] and t["measured"]["speedup"]["median"] <= 1.0]
+    assert certified or slower or refused
+    assert all(c["converted"] == 3 == c["eligible"] and c["proven"] for c in certified)
+    assert all("x" in reason for reason in refused)
 
 
 @pytest.mark.slow

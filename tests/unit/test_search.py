@@ -70,11 +70,14 @@ def test_what_must_be_on_the_table_is_never_dropped_and_comes_when_nothing_bette
     assert names(search.next_batch(2)) == ["always"]
 
 
-def test_what_costs_more_than_is_left_is_dropped_with_a_reason() -> None:
+def test_what_costs_more_than_is_left_is_put_aside_with_a_reason() -> None:
     search = Search()
     search.add([plan("slow", 2, 3, 4, cost_s=100), plan("quick", 2, 3, 4, cost_s=1)])
     assert names(search.next_batch(5, 60.0)) == ["quick"]
-    assert "104 s to try, 60 s are left" in search.dropped[0][1]
+    ((late, why),) = search.unaffordable
+    assert late.steps[-1].lever == "slow"
+    assert "up to 4.00x predicted, about 104 s to try" in why
+    assert not search.dropped
 
 
 def test_same_steps_in_another_order_are_one_plan() -> None:

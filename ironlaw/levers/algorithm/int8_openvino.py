@@ -93,7 +93,7 @@ class Int8OpenVino:
             Int8OpenVinoSettings(transformer=transformer, preset="performance"),
             Int8OpenVinoSettings(transformer=transformer, fast_bias=False),
         ]
-        pass_s = diagnosis.total_s * max(1, candidate.snapshot.calibration_batches)
+        pass_s = _int8.pass_s(candidate, diagnosis)
         return [Option(settings=s, cost_s=10.0 + (4 if s.fast_bias else 30) * pass_s, alike=s.preset) for s in tries]
 
     def predict(

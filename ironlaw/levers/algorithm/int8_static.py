@@ -110,7 +110,7 @@ class Int8Static:
             Int8StaticSettings(activation=other, scope=scope, reduce_range=narrow and other == "u8"),
             Int8StaticSettings(activation=first, scope=scope, per_channel=False),
         ]
-        pass_s = diagnosis.total_s * max(1, candidate.snapshot.calibration_batches)
+        pass_s = _int8.pass_s(candidate, diagnosis)
         slow = {"minmax": 2.0, "percentile": 4.0, "entropy": 12.0}
         return [
             Option(settings=s, cost_s=6.0 + slow[s.calibration] * pass_s, alike=f"{s.activation} {s.scope}")

@@ -1,0 +1,35 @@
+"""Terms of the time of one measured subject: counted, profiled, diagnosed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ironlaw.bench import Bench, Subject
+from ironlaw.diagnose import diagnose, merge
+from ironlaw.measure.process import WorkerFailure
+from ironlaw.measure.summary import measurement
+from ironlaw.records import Candidate, Diagnosis, Ledger, Machine
+
+
+def examined(bench: Bench, subject: Subject, machine: Machine, talk: Callable[[str], None]) -> Diagnosis:
+    """The diagnosis of a subject that was measured; what could not be counted or profiled is said to ``talk``."""
+    assert subject.candidate is not None
+    assert subject.artefact is not None
+    ledger = ledger_of(bench, subject.candidate, machine, talk)
+    try:
+        operators = bench.profile(subject)
+    except WorkerFailure as failure:
+        talk(f"no operator times for {subject.plan.label}: {failure.reason}")
+        operators = ()
+    measured = measurement(subject.launches, subject.artefact)
+    return diagnose(merge(ledger, operators), measured, machine, subject.artefact.execution)
+
+
+def ledger_of(bench: Bench, candidate: Candidate, machine: Machine, talk: Callable[[str], None]) -> Ledger:
+    """Operators of one call; none, with the reason, when the model cannot be counted."""
+    last = max((cache.size_bytes for cache in machine.caches), default=None)
+    try:
+        return bench.ledger(candidate, last)
+    except WorkerFailure as failure:
+        talk(f"operators were not counted: {failure.reason}")
+        return Ledger(ops=(), batch=candidate.execution.batch, source=f"not counted: {failure.reason}")
