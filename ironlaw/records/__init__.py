@@ -9,7 +9,7 @@ vocabulary   kinds, axes, terms, objectives, forms, outcomes; UserError
 numbers      intervals, budgets, the goal
 machine      identity, conditions, ceilings, kernel rates
 workload     snapshot, execution, change, candidate
-diagnosis    operators, ledger, terms, bounds
+diagnosis    operators, ledger, terms, bounds, findings, perturbations
 trial        prediction, measurement, gain, quality, certificate, artefact, trial, run
 codec        JSON and content addresses
 """
@@ -25,8 +25,10 @@ from ironlaw.records.diagnosis import (
     DIAGNOSIS_SCHEMA,
     Bound,
     Diagnosis,
+    Finding,
     Ledger,
     Op,
+    Perturbation,
     TermTime,
 )
 from ironlaw.records.machine import (
@@ -99,6 +101,7 @@ __all__ = [
     "Energy",
     "Environment",
     "Execution",
+    "Finding",
     "Form",
     "Gain",
     "Goal",
@@ -116,6 +119,7 @@ __all__ = [
     "OutcomeText",
     "Pairs",
     "Percentiles",
+    "Perturbation",
     "Prediction",
     "Quality",
     "Refusal",

@@ -86,6 +86,31 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A silent killer that was seen: ``kind`` names it, ``share`` is of the time (None: not known)."""
+
+    kind: str
+    attacks: Term | None
+    share: float | None
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Perturbation:
+    """One thing changed, and what the time did: ``seconds`` is what the change says that ``term`` takes of a call.
+
+    ``confirms`` is whether that agrees with the term of the diagnosis; None when it cannot tell.
+    """
+
+    name: str
+    term: Term
+    seconds: Interval | None
+    confirms: bool | None
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
     """Terms that sum to the measured time; ``dominant`` is None when undetermined."""
 
@@ -99,6 +124,8 @@ class Diagnosis:
     threads: int = 1
     serial_bound_s: Interval | None = None
     overlapped_bound_s: Interval | None = None
+    findings: tuple[Finding, ...] = ()
+    perturbations: tuple[Perturbation, ...] = ()
     schema: str = DIAGNOSIS_SCHEMA
 
     def seconds(self, term: Term) -> float:

@@ -37,10 +37,14 @@ class Percentiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Energy:
-    """``source`` is counter, modelled or unknown (then ``value`` is None)."""
+    """Of one call, in joules. ``source`` is counter, modelled or unknown (then ``value`` is None).
+
+    ``parts`` are those of a model: arithmetic, caches, memory.
+    """
 
     value: float | None
     source: str
+    parts: Pairs = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
