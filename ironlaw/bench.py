@@ -233,7 +233,8 @@ class Bench:
     def _known(self, plan: Plan) -> Subject:
         subject = Subject(plan=plan, key=plan.key(*self.context))
         if build := self.store.fact(subject.key, "build"):
-            subject.candidate = from_data(Candidate, build["candidate"])
+            built = from_data(Candidate, build["candidate"])
+            subject.candidate = dataclasses.replace(built, goal=self.base.goal)  # it was perhaps built for another
             subject.artefact = from_data(Artefact, build["artefact"])
             subject.spent_s = build["seconds"]
         if subject.artefact is not None and not self.store.home.joinpath(subject.artefact.folder).exists():
