@@ -17,7 +17,10 @@ from ironlaw.cli import app
 from ironlaw.contracts import Lever
 
 HERE = Path(__file__).parent
-COMMANDS = ("machine", "diagnose", "tune", "compare", "deploy", "report", "runs", "predictions", "levers", "laws")
+COMMANDS = (
+    "machine", "diagnose", "tune", "compare", "deploy", "report", "runs", "predictions", "levers", "laws", "lint",
+    "validate",
+)  # fmt: skip
 
 
 def lever_page(lever: Lever) -> str:

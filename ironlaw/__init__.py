@@ -20,17 +20,31 @@ if TYPE_CHECKING:
     from ironlaw.api import compare, deploy, diagnose, machine, report, tune
     from ironlaw.records import Run, UserError
     from ironlaw.workloads.inference import Inference
+    from ironlaw.workloads.training import Training
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Inference": "ironlaw.workloads.inference",
     "Run": "ironlaw.records",
+    "Training": "ironlaw.workloads.training",
     "UserError": "ironlaw.records",
     **dict.fromkeys(("compare", "deploy", "diagnose", "machine", "report", "tune"), "ironlaw.api"),
 }
 
-__all__ = ["Inference", "Run", "UserError", "compare", "deploy", "diagnose", "machine", "metrics", "report", "tune"]
+__all__ = [
+    "Inference",
+    "Run",
+    "Training",
+    "UserError",
+    "compare",
+    "deploy",
+    "diagnose",
+    "machine",
+    "metrics",
+    "report",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:

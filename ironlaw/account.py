@@ -39,6 +39,8 @@ def words_of(run: Run, search: Finished) -> tuple[str, ...]:
         f"The smallest gain that may be claimed here and now is {run.floor:.3f}x (A against A).",
         _best_line(run),
     ]
+    if run.goal.rate_per_s is not None:
+        lines.append(_arrivals_line(run, run.goal.rate_per_s))
     if over := [t for t in run.trials if t.outcome == Outcome.OVER_BUDGET]:
         fastest = max(over, key=lambda t: t.gain.median if t.gain else 0.0)
         gain = f"{fastest.gain.median:.2f}x" if fastest.gain else ""
@@ -48,6 +50,11 @@ def words_of(run: Run, search: Finished) -> tuple[str, ...]:
         lines.append(f"{len(search.dropped)} plans were not tried, being unable to win: {_first(search.dropped)}.")
     if late := search.unaffordable:
         lines.append(f"{len(late)} plans had no time left (raise --time-limit): {_first(late)}.")
+    if any(t.measured and t.measured.energy_j.source == "modelled" for t in (run.baseline, *run.trials)):
+        lines.append(
+            "Energy is modelled: events counted here times published energies at 7 nm (Jouppi et al. 2021), without"
+            " idle power and control; ratios only."
+        )
     lines.append(_bound_line(run.best_diagnosis or run.diagnosis))
     if not run.satisfied:
         lines.append("No point satisfies the constraints: " + _in_the_way(run))
@@ -60,7 +67,7 @@ def _best_line(run: Run) -> str:
         return "Nothing is provably better than the baseline within the budget: keep it."
     assert best.gain is not None
     what = {
-        Objective.LATENCY: "faster a call",
+        Objective.LATENCY: "faster a call" if run.goal.rate_per_s is None else "shorter from arrival to answer",
         Objective.THROUGHPUT: "more examples a second",
         Objective.SIZE: "smaller",
         Objective.MEMORY: "less memory",
@@ -68,6 +75,19 @@ def _best_line(run: Run) -> str:
     }[run.goal.objective]
     gain = f"{best.gain.median:.2f}x [{best.gain.low:.2f}, {best.gain.high:.2f}] {what}"
     return f"The best point is {best.label}: {gain}; {best.quality.reason if best.quality else ''}."
+
+
+def _arrivals_line(run: Run, rate_per_s: float) -> str:
+    """What latency means here, and whether the baseline keeps up at all."""
+    base = run.baseline.measured
+    served = f"the baseline serves at most {base.throughput_per_s:.4g}/s" if base else ""
+    late = ", so that its latency has no limit and gains over it are lower bounds" if _overloaded(run) else ""
+    return f"Latency is from arrival to answer, {rate_per_s:g}/s arriving at random; {served}{late}."
+
+
+def _overloaded(run: Run) -> bool:
+    rate, base = run.goal.rate_per_s, run.baseline.measured
+    return rate is not None and base is not None and base.throughput_per_s <= rate
 
 
 def _bound_line(diagnosis: Diagnosis) -> str:
@@ -85,6 +105,8 @@ def _in_the_way(run: Run) -> str:
     measured = best.measured
     assert measured is not None
     parts = []
+    if goal.rate_per_s is not None and measured.throughput_per_s <= goal.rate_per_s:
+        parts.append(f"{goal.rate_per_s:g}/s arrive, at most {measured.throughput_per_s:.4g}/s are served")
     if goal.p99_s is not None:
         p99 = measured.latency_s.p99
         known = "not known" if p99 is None else f"{p99 * 1e3:.3g} ms at best"

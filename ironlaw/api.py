@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ironlaw import quantities, registry
+from ironlaw import hardware, linting, perturbing, quantities, registry
 from ironlaw.bench import Limits
+from ironlaw.carrying import carried
+from ironlaw.comparing import Comparison
 from ironlaw.contracts import Lever
+from ironlaw.goals import goal_of
+from ironlaw.linting import Mistake
 from ironlaw.listings import (
     compute_law,
     law_catalogue,
@@ -21,8 +24,31 @@ from ironlaw.listings import (
 )
 from ironlaw.plan.space import Plan
 from ironlaw.recording import keep_score, record
-from ironlaw.records import Diagnosis, Goal, Machine, Objective, Outcome, Refusal, Run, Trial, UserError, to_data
-from ironlaw.session import opened
+from ironlaw.records import (
+    Diagnosis,
+    Elsewhere,
+    Goal,
+    Machine,
+    Outcome,
+    Refusal,
+    Run,
+    Trial,
+    UserError,
+)
+from ironlaw.session import allowed_cpus, opened
+from ironlaw.showing import (
+    comparison_data,
+    comparison_text,
+    data_of,
+    draw_machine,
+    lint_data,
+    lint_text,
+    machine_text,
+    plan_data,
+    run_json,
+    validation_text,
+    where_text,
+)
 from ironlaw.store import Store, clear_errors, home_folder, write_atomically
 
 Talk = Callable[[str], None]
@@ -58,8 +84,10 @@ def tune(
     max_drop: str | float = "1pt",
     min_quality: float | None = None,
     p99: str | float | None = None,
+    rate: str | float | None = None,
     max_size: str | int | None = None,
     max_memory: str | int | None = None,
+    allow_modelled: bool = False,
     cores: int | None = None,
     target: str | None = None,
     include: Iterable[str] = (),
@@ -76,11 +104,14 @@ def tune(
 
     Args:
         workload: an :class:`ironlaw.Inference`, or a spec: ``file.py:name``, ``model.onnx``, ``demo:NAME``.
-        objective: latency, throughput, size or memory.
+        objective: latency, throughput, size, memory or energy.
         max_drop: quality that may be given: ``1pt`` is 0.01 of the metric, ``1%`` a hundredth of the baseline's.
         min_quality: a floor under the metric itself (15 for an SQNR of 15 dB).
         p99: latency limit at the 99th percentile; a run without a point that keeps it is not ``satisfied``.
+        rate: requests a second that arrive at random (``200/s``): latency is then what a request sees from its arrival
+            to its answer, and p99 is of that. Of the objective latency only.
         max_size, max_memory: limits on what ships and on the peak resident memory.
+        allow_modelled: energy may come from counted events at published energies where there are no counters.
         cores: of the host it will run on; default: all that this process may use.
         target: only points on this runtime may win.
         include, exclude: names of levers.
@@ -92,7 +123,7 @@ def tune(
     Raises:
         UserError: the input is wrong, or the store cannot be written.
     """
-    goal = _goal(objective, max_drop, min_quality, p99, max_size, max_memory, cores, target)
+    goal = goal_of(objective, max_drop, min_quality, p99, rate, max_size, max_memory, allow_modelled, cores, target)
     limits = Limits(
         trial_s=quantities.seconds(trial_limit, "--trial-limit"),
         memory_bytes=None if memory_limit is None else quantities.size_bytes(memory_limit, "--memory-limit"),
@@ -118,8 +149,10 @@ def plan(
     max_drop: str | float = "1pt",
     min_quality: float | None = None,
     p99: str | float | None = None,
+    rate: str | float | None = None,
     max_size: str | int | None = None,
     max_memory: str | int | None = None,
+    allow_modelled: bool = False,
     cores: int | None = None,
     target: str | None = None,
     include: Iterable[str] = (),
@@ -130,7 +163,7 @@ def plan(
     talk: Talk | None = None,
 ) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
     """What :func:`tune` would try first under the same goal, ranked, and what it refuses: nothing is applied."""
-    goal = _goal(objective, max_drop, min_quality, p99, max_size, max_memory, cores, target)
+    goal = goal_of(objective, max_drop, min_quality, p99, rate, max_size, max_memory, allow_modelled, cores, target)
     levers, say = _chosen(include, exclude), talk or _silent
     with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
         loop = session.loop(levers, 600.0, say)
@@ -146,16 +179,56 @@ def diagnose(
     data: str | Path | None = None,
     home: str | Path | None = None,
     cores: int | None = None,
+    on: Iterable[str] = (),
+    perturb: bool | Iterable[str] | None = None,
     fresh: bool = False,
     talk: Talk | None = None,
 ) -> Diagnosis:
-    """Where the time of the workload goes as it is: terms, operators, what would work and what is wasted."""
+    """Where the time of the workload goes as it is: terms, operators, what would work and what is wasted.
+
+    ``on`` names published machines (:mod:`ironlaw.hardware`) that the ledger is carried to (``elsewhere``). ``perturb``
+    is which causes are confirmed by perturbation (names of :data:`ironlaw.perturbing.NAMES`, True for all, False for
+    none); by default those that can tell two close terms apart. A training job is measured anew in every call, always
+    with cached input as its perturbation, and with no other.
+
+    Raises:
+        UserError: the input is wrong, a machine or perturbation is not known, or the store cannot be written.
+    """
+    from ironlaw.workloads.load import given
+    from ironlaw.workloads.training import Training
+
+    causes = perturbing.chosen(perturb)
+    machines = [hardware.machine(name).name for name in on]
     goal, say = Goal(cores=cores), talk or _silent
-    with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+    subject = given(workload, data=data)
+    if isinstance(subject, Training):
+        found = _diagnose_training(subject, cores, Path(home) if home else home_folder(), say)
+        return dataclasses.replace(found, elsewhere=tuple(elsewhere(found, name) for name in machines))
+    with opened(subject, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
         loop = session.loop({}, 600.0, say)
         loop.measure_baseline()
         assert loop.diagnosis is not None
-        return loop.diagnosis
+        found = perturbing.perturbed(
+            session.bench, session.bench.baseline, loop.diagnosis, session.machine, causes, say
+        )
+        return carried(found, machines, session.bench, say)
+
+
+def _diagnose_training(job: Any, cores: int | None, root: Path, talk: Talk) -> Diagnosis:
+    from ironlaw.training_diagnosis import examined
+    from ironlaw.workloads.job import check_training
+
+    check_training(job)
+    host = machine(home=root, quick=True, talk=talk)
+    with Store(root) as store, clear_errors(root):
+        return examined(job, host, allowed_cpus(cores), store.folder("training"), talk).diagnosis
+
+
+def elsewhere(diagnosis: Diagnosis, name: str) -> Elsewhere:
+    """A diagnosis carried to a published machine without counting anew. Raises UserError for an unknown name."""
+    from ironlaw.diagnose.elsewhere import elsewhere as placed
+
+    return placed(diagnosis, hardware.machine(name))
 
 
 def report(run: Run | str, *, to: str | Path | None = None, home: str | Path | None = None) -> Path:
@@ -189,16 +262,6 @@ def deploy(
         folder.parent.mkdir(parents=True, exist_ok=True)
         manifest = package(found, chosen, folder)
     return folder, manifest
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """Two trials, paired: ``gain`` of B over A."""
-
-    before: Trial
-    after: Trial
-    regression: bool
-    reason: str
 
 
 def compare(
@@ -242,31 +305,6 @@ def _trial_of(run: Run, prefix: str) -> Trial:
     return found[0]
 
 
-def _goal(
-    objective: str,
-    max_drop: str | float,
-    min_quality: float | None,
-    p99: str | float | None,
-    max_size: str | int | None,
-    max_memory: str | int | None,
-    cores: int | None,
-    target: str | None,
-) -> Goal:
-    """The goal from what the user wrote; the target must be known."""
-    if target is not None:
-        registry.target(target)
-    return Goal(
-        objective=_objective(objective),
-        max_drop=quantities.budget(max_drop, "--max-drop"),
-        min_quality=min_quality,
-        p99_s=None if p99 is None else quantities.seconds(p99, "--p99"),
-        max_size_bytes=None if max_size is None else quantities.size_bytes(max_size, "--max-size"),
-        max_memory_bytes=None if max_memory is None else quantities.size_bytes(max_memory, "--max-memory"),
-        cores=cores,
-        target=target,
-    )
-
-
 def _chosen(include: Iterable[str], exclude: Iterable[str]) -> dict[str, Lever]:
     known = registry.levers()
     wanted, unwanted = set(include), set(exclude)
@@ -275,18 +313,33 @@ def _chosen(include: Iterable[str], exclude: Iterable[str]) -> dict[str, Lever]:
     return {n: lever for n, lever in known.items() if (not wanted or n in wanted) and n not in unwanted}
 
 
-def _objective(name: str) -> Objective:
-    supported = [Objective.LATENCY, Objective.THROUGHPUT, Objective.SIZE, Objective.MEMORY]
-    if name not in [str(o) for o in supported]:
-        raise UserError(f"--objective {name}", "is not supported", f"Use: {', '.join(supported)}.")
-    return Objective(name)
-
-
 def _silent(_: str) -> None:
     return
 
 
-# ---------------------------------------------------------------- what is shown
+def validations() -> list[dict[str, Any]]:
+    """What ``validate`` can put to the test."""
+    from ironlaw.validating.cases import all_cases
+
+    count = len(all_cases())
+    return [{"name": "cases", "what": f"{count} situations that tools got wrong in public, each with a cured twin"}]
+
+
+def validate(
+    what: str, *, only: Iterable[str] = (), home: str | Path | None = None, talk: Talk | None = None
+) -> dict[str, Any]:
+    """Put ironlaw to a test and count: ``cases`` gives ``{schema, live, replayed, cases}``.
+
+    Raises:
+        UserError: there is no such test, or no case of that name in ``only``.
+    """
+    from ironlaw.validating import running
+
+    if what not in [one["name"] for one in validations()]:
+        raise UserError(f"validate {what}", "is not known", "Use: cases.")
+    say = talk or _silent
+    root = Path(home) if home else home_folder()
+    return running.data(running.run(lambda: machine(home=root, quick=True, talk=say), names=only, talk=say))
 
 
 def stored_machine(home: Path | None = None) -> Machine:
@@ -300,59 +353,12 @@ def stored_machine(home: Path | None = None) -> Machine:
     return known
 
 
-def machine_text(found: Machine) -> Any:
-    """The ceilings as a table for the terminal."""
-    from ironlaw.machine import roofline
+def lint(path: str | Path) -> tuple[Mistake, ...]:
+    """Mistakes of timing in a benchmark script, from its syntax; nothing of it is run.
 
-    return roofline.text(found)
-
-
-def draw_machine(found: Machine, path: Path) -> None:
-    """Write the roofline of a machine as SVG."""
-    from ironlaw.machine import roofline
-
-    write_atomically(path, roofline.svg(found))
-
-
-def data_of(found: Any) -> Any:
-    """A record as JSON data."""
-    return to_data(found)
-
-
-def run_json(run: Run) -> dict[str, Any]:
-    """The public JSON of a run (``ironlaw.run/1``)."""
-    from ironlaw.report.data import run_data
-
-    return run_data(run)
-
-
-def plan_data(diagnosis: Diagnosis, plans: list[Plan], refusals: tuple[Refusal, ...]) -> dict[str, Any]:
-    """The JSON of ``tune --plan-only``."""
-    return {
-        "schema": "ironlaw.plan/1",
-        "diagnosis": to_data(diagnosis),
-        "plans": [{"label": p.label, "predicted": to_data(p.predicted), "cost_s": p.cost_s} for p in plans],
-        "refused": to_data(refusals),
-    }
-
-
-def where_text(run: Run) -> str:
-    """Where the files of a run lie and how to run its best point."""
-    folder = home_folder() / "runs" / run.id
-    artefact = run.best_trial.artefact
-    lines = [f"report    {folder / 'report.html'}", f"artefact  {folder / 'artefact'}"]
-    return "\n".join(lines + [f"    {line}" for line in (artefact.snippet.splitlines() if artefact else [])])
-
-
-def comparison_data(found: Comparison) -> dict[str, Any]:
-    return {"schema": "ironlaw.comparison/1", **to_data(found)}
-
-
-def comparison_text(found: Comparison) -> str:
-    gain, quality = found.after.gain, found.after.quality
-    speed = f"{gain.median:.3f}x [{gain.low:.3f}, {gain.high:.3f}] of A's speed" if gain else "not measured"
-    said = f"; {quality.metric} {quality.value} against {quality.baseline}" if quality else ""
-    return f"B: {speed}{said}\n{'REGRESSION: ' if found.regression else ''}{found.reason}"
+    Raises UserError when it cannot be read or is not Python.
+    """
+    return linting.lint_file(path)
 
 
 __all__ = [
@@ -366,8 +372,12 @@ __all__ = [
     "deploy",
     "diagnose",
     "draw_machine",
+    "elsewhere",
     "law_catalogue",
     "lever_catalogue",
+    "lint",
+    "lint_data",
+    "lint_text",
     "list_runs",
     "load_run",
     "machine",
@@ -380,5 +390,8 @@ __all__ = [
     "run_json",
     "stored_machine",
     "tune",
+    "validate",
+    "validation_text",
+    "validations",
     "where_text",
 ]

@@ -28,11 +28,13 @@ from ironlaw.records import (
     Artefact,
     Candidate,
     Certificate,
+    Inspection,
     Ledger,
     Op,
     Outcome,
     Prediction,
     UserError,
+    digest_of,
     exactly,
     from_data,
     to_data,
@@ -102,7 +104,7 @@ class Bench:
         self.waited_s = 0.0
         self.reference: list[list[metrics.Array]] | None = None
         self.baseline = self._known(BASELINE_PLAN)
-        self.self_launches = [launch_from(d) for d in store.facts(self.baseline.key, "self")]
+        self.self_launches = [launch_from(d) for d in store.facts(self.baseline.key, f"self{self._at_rate}")]
 
     # ------------------------------------------------------------ the steps
 
@@ -158,7 +160,7 @@ class Bench:
                 results = round_of(
                     self.baseline.artefact,
                     {key: subject.artefact for key, subject in ready.items() if subject.artefact},
-                    effort,
+                    effort.at_rate(self.base.goal.rate_per_s),
                     memory_limit_bytes=self.limits.memory_bytes,
                     time_limit_s=self.limits.trial_s,
                 )
@@ -173,10 +175,10 @@ class Bench:
                 self._fail(subject, result, start)
             elif key == SELF:
                 self.self_launches.append(result)
-                self.store.keep(self.baseline.key, "self", launch_data(result))
+                self.store.keep(self.baseline.key, f"self{self._at_rate}", launch_data(result))
             else:
                 subject.launches.append(result)
-                self.store.keep(subject.key, "launch", launch_data(result))
+                self.store.keep(subject.key, f"launch{self._at_rate}", launch_data(result))
             if key not in (SELF, BASELINE):
                 self._spent(subject, start, share=len(ready))
 
@@ -186,8 +188,8 @@ class Bench:
             self._score(subject)
 
     def ledger(self, candidate: Candidate, cache_bytes: int | None) -> Ledger:
-        """The counting pass over the model that the candidate holds."""
-        key = f"{candidate.model.digest}:{candidate.execution.batch}"
+        """The counting pass over the model that the candidate holds, for a cache of that size."""
+        key = digest_of((candidate.snapshot.digest, candidate.model.digest, candidate.execution.batch, cache_bytes))
         known = self.store.fact(key, "ledger")
         if known is None:
             with Child("ironlaw.builder", **self._child_limits()) as child:
@@ -205,13 +207,16 @@ class Bench:
 
     def profile(self, subject: Subject) -> tuple[Op, ...]:
         """Operators with their times; empty when the runtime cannot say. A pass of its own."""
-        known = self.store.fact(subject.key, "profile")
-        if known is None:
-            assert subject.artefact is not None
-            with self._turn(), self._predictor(subject.artefact) as predictor:
-                known = predictor.profile(_profile_calls(subject))
-            self.store.keep(subject.key, "profile", known)
-        return tuple(from_data(Op, op) for op in known)
+        if self.store.fact(subject.key, "profile") is None:
+            self._look_at(subject)
+        return tuple(from_data(Op, op) for op in self.store.fact(subject.key, "profile") or ())
+
+    def inspect(self, subject: Subject) -> Inspection | None:
+        """What lies inside the loaded model; None when its runtime has no way to look, or the look failed."""
+        if self.store.fact(subject.key, "inspection") is None:
+            self._look_at(subject)
+        seen = (self.store.fact(subject.key, "inspection") or {}).get("seen")
+        return None if seen is None else from_data(Inspection, seen)
 
     def disagreements(self, subject: Subject) -> tuple[int, int] | None:
         """(examples decided otherwise than by the baseline, examples); None when outputs are no decisions."""
@@ -230,6 +235,18 @@ class Bench:
             self.waited_s += waited_s
             yield
 
+    def _look_at(self, subject: Subject) -> None:
+        """Profile and then inspect in one process: the second pass changes how torch runs, the first is timed."""
+        assert subject.artefact is not None
+        with self._turn(), self._predictor(subject.artefact) as predictor:
+            self.store.keep(subject.key, "profile", predictor.profile(_profile_calls(subject)))
+            try:
+                seen = predictor.inspect()
+            except WorkerFailure as failure:
+                self._talk(f"{subject.plan.label} was not inspected: {failure.reason}")
+                seen = None
+        self.store.keep(subject.key, "inspection", {"seen": seen})
+
     def _known(self, plan: Plan) -> Subject:
         subject = Subject(plan=plan, key=plan.key(*self.context))
         if build := self.store.fact(subject.key, "build"):
@@ -241,7 +258,7 @@ class Bench:
             subject.candidate = subject.artefact = None
         if failure := self.store.fact(subject.key, "failure"):
             subject.failure = WorkerFailure(Outcome(failure["outcome"]), failure["reason"])
-        subject.launches = [launch_from(data) for data in self.store.facts(subject.key, "launch")]
+        subject.launches = [launch_from(data) for data in self.store.facts(subject.key, f"launch{self._at_rate}")]
         scored = self.store.fact(subject.key, "scores") or self.store.fact(subject.key, self._stopped)
         if scored:
             subject.scores = _scores_from(scored["scores"])
@@ -284,6 +301,12 @@ class Bench:
         if isinstance(ours, metrics.Scores) and isinstance(whole, metrics.Scores):
             return len(ours.values) == len(whole.values)
         return True
+
+    @property
+    def _at_rate(self) -> str:
+        """Part of the names of facts: launches under arrivals say nothing of calls back to back."""
+        rate = self.base.goal.rate_per_s
+        return "" if rate is None else f" at {rate:g}/s"
 
     @property
     def _stopped(self) -> str:

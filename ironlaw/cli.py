@@ -1,8 +1,8 @@
 """The command line: parses, calls :mod:`ironlaw.api`, prints. Results on stdout, talk on stderr.
 
-Exit codes: 0 done, 1 a regression (``compare``), 2 the user's input, 3 no point satisfies the constraints
-(the best so far is saved), 4 a prerequisite is missing. Everything heavy is imported inside the commands, so that
-``ironlaw --help`` is quick.
+Exit codes: 0 done, 1 a regression (``compare``) or a timing mistake (``lint``), 2 the user's input, 3 no point
+satisfies the constraints (the best so far is saved), 4 a prerequisite is missing. Everything heavy is imported inside
+the commands, so that ``ironlaw --help`` is quick.
 """
 
 from __future__ import annotations
@@ -74,6 +74,15 @@ def diagnose(
     workload: Workload,
     data: Data = None,
     cores: Annotated[int | None, typer.Option(help="of the host it will run on")] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(help="a published machine to ask the same of; may be repeated")
+    ] = None,
+    perturb: Annotated[
+        bool | None, typer.Option("--perturb/--no-perturb", help="confirm causes by perturbation (default: when close)")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="with --perturb: only these perturbations")
+    ] = None,
     fresh: Fresh = False,
     json_file: Json = None,
     quiet: Quiet = False,
@@ -83,20 +92,26 @@ def diagnose(
     from ironlaw import api
     from ironlaw.report.terminal import diagnosis_table
 
+    if names and not perturb:
+        raise typer.BadParameter("names of perturbations go with --perturb", param_hint=" ".join(names))
     with _errors(debug):
-        found = api.diagnose(workload, data=data, cores=cores, fresh=fresh, talk=_talk(quiet))
+        found = api.diagnose(
+            workload, data=data, cores=cores, on=on or (), perturb=names or perturb, fresh=fresh, talk=_talk(quiet)
+        )
         _emit(json_file, lambda: api.data_of(found), lambda: diagnosis_table(found))
 
 
 @app.command()
 def tune(
     workload: Workload,
-    objective: Annotated[str, typer.Option(help="latency, throughput, size or memory")] = "latency",
+    objective: Annotated[str, typer.Option(help="latency, throughput, size, memory or energy")] = "latency",
     max_drop: Annotated[str, typer.Option(help="quality that may be given: 1pt or 1%")] = "1pt",
     min_quality: Annotated[float | None, typer.Option(help="floor under the metric itself")] = None,
     p99: Annotated[str | None, typer.Option(help="latency limit, such as 5ms")] = None,
+    rate: Annotated[str | None, typer.Option(help="requests a second, at random: latency under arrivals")] = None,
     max_size: Annotated[str | None, typer.Option(help="of what ships, such as 2MB")] = None,
     max_memory: Annotated[str | None, typer.Option(help="peak resident memory, such as 1GB")] = None,
+    allow_modelled: Annotated[bool, typer.Option("--allow-modelled", help="energy may be modelled")] = False,
     cores: Annotated[int | None, typer.Option(help="of the host it will run on")] = None,
     target: Annotated[str | None, typer.Option(help="runtime that the winner must run on")] = None,
     include: Names = None,
@@ -115,9 +130,10 @@ def tune(
     from ironlaw import api
 
     common: dict[str, Any] = {
-        "objective": objective, "max_drop": max_drop, "min_quality": min_quality, "p99": p99, "max_size": max_size,
-        "max_memory": max_memory, "cores": cores, "target": target, "include": include or (),
-        "exclude": exclude or (), "data": data, "fresh": fresh, "talk": _talk(quiet),
+        "objective": objective, "max_drop": max_drop, "min_quality": min_quality, "p99": p99, "rate": rate,
+        "max_size": max_size, "max_memory": max_memory, "allow_modelled": allow_modelled, "cores": cores,
+        "target": target, "include": include or (), "exclude": exclude or (), "data": data, "fresh": fresh,
+        "talk": _talk(quiet),
     }  # fmt: skip
     with _errors(debug):
         if plan_only:
@@ -223,6 +239,22 @@ def levers(json_file: Json = None) -> None:
     _emit(json_file, lambda: {"levers": listed}, lambda: _table("levers", listed))
 
 
+@app.command()
+def lint(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a benchmark script; it is read, not run")],
+    json_file: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Name timing mistakes in a benchmark script; exit 1 when there are any."""
+    from ironlaw import api
+
+    with _errors(debug):
+        found = api.lint(file)
+        _emit(json_file, lambda: api.lint_data(file, found), lambda: api.lint_text(file, found))
+    if found:
+        raise typer.Exit(1)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def laws(
     context: typer.Context,
@@ -241,6 +273,26 @@ def laws(
         answer = api.compute_law(name, context.args)
         text = f"{answer['law']} = {answer['result']} {answer['unit']}\nvalid while {answer['valid_while']}"
         _emit(json_file, lambda: answer, lambda: f"{text}\nsource: {answer['source']}")
+
+
+@app.command()
+def validate(
+    what: Annotated[str | None, typer.Argument(help="what to put to the test; without it all are listed")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="name of a case; may be repeated")] = None,
+    json_file: Json = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Put ironlaw to the test: ironlaw validate cases asks it what other tools got wrong in public."""
+    from ironlaw import api
+
+    with _errors(debug):
+        if what is None:
+            listed = api.validations()
+            _emit(json_file, lambda: {"validations": listed}, lambda: _table("validations", listed))
+            return
+        found = api.validate(what, only=only or (), talk=_talk(quiet))
+        _emit(json_file, lambda: found, lambda: api.validation_text(found))
 
 
 # ---------------------------------------------------------------- printing

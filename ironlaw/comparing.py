@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ from ironlaw.records import Goal, Trial, UserError
 from ironlaw.session import Session, base_candidate
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two trials, paired: ``gain`` of B over A."""
+
+    before: Trial
+    after: Trial
+    regression: bool
+    reason: str
+
+
 def paired_trials(
     session: Session, after: Any, data: str | Path | None, goal: Goal, talk: Callable[[str], None]
 ) -> tuple[Trial, Trial]:
@@ -23,12 +34,11 @@ def paired_trials(
 
     Raises UserError when B takes other inputs than A, or cannot run at all.
     """
-    from ironlaw.workloads.inference import Inference
-    from ironlaw.workloads.load import load
+    from ironlaw.workloads.load import served
     from ironlaw.workloads.snapshot import snapshot
 
     mine = session.bench.workload
-    theirs = after if isinstance(after, Inference) else load(str(after), data=Path(data) if data else None)
+    theirs = served(after, data=data)
     theirs = dataclasses.replace(theirs, example=mine.example, evaluate=mine.evaluate, calibrate=mine.calibrate)
     taken = snapshot(theirs, session.store.folder("snapshots"), f"{after}")
     one, two = session.snapshot.inputs, taken.inputs

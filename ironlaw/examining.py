@@ -1,13 +1,15 @@
-"""Terms of the time of one measured subject: counted, profiled, diagnosed."""
+"""Terms of the time of one measured subject: counted, profiled, inspected, diagnosed, searched for silent killers."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from ironlaw.bench import Bench, Subject
 from ironlaw.diagnose import diagnose, merge
+from ironlaw.diagnose.killers import Facts, findings
 from ironlaw.measure.process import WorkerFailure
-from ironlaw.measure.summary import measurement
+from ironlaw.measure.summary import service
 from ironlaw.records import Candidate, Diagnosis, Ledger, Machine
 
 
@@ -17,12 +19,23 @@ def examined(bench: Bench, subject: Subject, machine: Machine, talk: Callable[[s
     assert subject.artefact is not None
     ledger = ledger_of(bench, subject.candidate, machine, talk)
     try:
-        operators = bench.profile(subject)
+        operators, seen = bench.profile(subject), bench.inspect(subject)
     except WorkerFailure as failure:
         talk(f"no operator times for {subject.plan.label}: {failure.reason}")
-        operators = ()
-    measured = measurement(subject.launches, subject.artefact)
-    return diagnose(merge(ledger, operators), measured, machine, subject.artefact.execution)
+        operators, seen = (), None
+    measured = service(subject.launches, subject.artefact)
+    execution = subject.artefact.execution
+    diagnosis = diagnose(merge(ledger, operators), measured, machine, execution)
+    facts = Facts(
+        ledger=diagnosis.ledger,
+        terms=diagnosis.terms,
+        measurement=measured,
+        machine=machine,
+        execution=execution,
+        certificate=subject.certificate,
+        inspection=seen,
+    )
+    return dataclasses.replace(diagnosis, findings=findings(facts))
 
 
 def ledger_of(bench: Bench, candidate: Candidate, machine: Machine, talk: Callable[[str], None]) -> Ledger:

@@ -6,18 +6,21 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ironlaw import metrics
 from ironlaw.bench import Bench, Subject
-from ironlaw.measure.paired import Launch
-from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain
-from ironlaw.records import Change, Gain, Goal, Measurement, Objective, Outcome, Quality, Trial
+from ironlaw.diagnose.energy import modelled
+from ironlaw.measure.energy import counter
+from ironlaw.measure.process import WorkerFailure
+from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain, ratios_of
+from ironlaw.records import Change, Energy, Form, Gain, Goal, Ledger, Measurement, Objective, Outcome, Quality, Trial
 from ironlaw.verify.outcome import verdict
 from ironlaw.verify.quality import judge
 from ironlaw.verify.scalar import judge_scalar
 
 TIMED = (Objective.LATENCY, Objective.THROUGHPUT)
+UNKNOWN_ENERGY = "its energy is not known: neither counted nor, for this form of the model, modelled"
 REACH = 0.9
 """A screened point goes on when it might be within this ratio of the best one."""
 SCREEN_LAUNCHES = 2
@@ -26,15 +29,17 @@ SCREEN_LAUNCHES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Verdicts on subjects of one bench under one goal."""
+    """Verdicts on subjects of one bench under one goal; ``cache_bytes`` is what a modelled energy needs."""
 
     bench: Bench
     goal: Goal
+    cache_bytes: int | None = None
+    _energies: dict[str, Energy] = field(default_factory=dict, init=False)
 
     @property
     def floor(self) -> float:
-        """The smallest gain that may be claimed here and now."""
-        return floor_of(self.bench.self_launches, self.goal.objective)
+        """The smallest gain that may be claimed here and now; 1 for what does not vary between launches."""
+        return floor_of(self.bench.self_launches, self.goal.objective) if self._by_blocks else 1.0
 
     def screened(self, subject: Subject) -> float | None:
         """The gain as seen so far, for ranking only; None when nothing was measured.
@@ -44,18 +49,23 @@ class Judge:
         """
         if subject.failure is not None or not subject.launches:
             return None
-        if self.goal.objective not in TIMED:
-            return self._gain(subject, self._measured(subject)).median
-        paired = statistics.mean(statistics.median(self._ratios(launch)) for launch in subject.launches)
+        if not self._by_blocks:
+            gain = self._gain(subject, self._measured(subject))
+            return None if gain is None else gain.median
+        paired = statistics.mean(
+            statistics.median(ratios_of(launch, self.goal.objective)) for launch in subject.launches
+        )
         overall = math.log(self._speed(subject) / self._speed(self.bench.baseline))
         return math.exp((paired + overall) / 2)
 
     def _speed(self, subject: Subject) -> float:
-        """Calls, or examples for throughput, a second: the median over launches."""
+        """Calls a second, examples for throughput, or examples a joule: the median over launches."""
         if self.goal.objective == Objective.LATENCY:
             return 1.0 / statistics.median(statistics.median(launch.latencies_s) for launch in subject.launches)
         assert subject.artefact is not None
         batch = subject.artefact.execution.batch
+        if self.goal.objective == Objective.ENERGY:
+            return batch * statistics.median(launch.calls / (launch.energy_j or 1.0) for launch in subject.launches)
         return batch * statistics.median(launch.calls / launch.wall_s for launch in subject.launches)
 
     def worth_scoring(self, gain: float) -> bool:
@@ -100,13 +110,15 @@ class Judge:
         if not subject.launches:
             return trial
         measured = self._measured(subject)
-        gain = self._gain(subject, measured)
-        quality = self._quality(subject)
+        gain, quality = self._gain(subject, measured), self._quality(subject)
+        if gain is None:
+            return dataclasses.replace(
+                trial, outcome=Outcome.UNMEASURED, reason=UNKNOWN_ENERGY, measured=measured, quality=quality
+            )
         outcome, reason = verdict(
             self.goal, trial.execution.target, trial.changes, gain, measured, quality, subject.certificate
         )
-        timed = self.goal.objective in TIMED
-        if timed and outcome == Outcome.UNSETTLED and len(subject.launches) <= SCREEN_LAUNCHES:
+        if self._by_blocks and outcome == Outcome.UNSETTLED and len(subject.launches) <= SCREEN_LAUNCHES:
             outcome, reason = Outcome.SCREENED_OUT, f"about {gain.median:.2f}x in a short measurement"
         return dataclasses.replace(trial, outcome=outcome, reason=reason, measured=measured, gain=gain, quality=quality)
 
@@ -123,14 +135,38 @@ class Judge:
 
     def _measured(self, subject: Subject) -> Measurement:
         assert subject.artefact is not None
-        return measurement(subject.launches, subject.artefact)
+        return measurement(subject.launches, subject.artefact, self._modelled(subject))
 
-    def _gain(self, subject: Subject, measured: Measurement) -> Gain:
-        if self.goal.objective in TIMED:
+    def _modelled(self, subject: Subject) -> Energy | None:
+        """Energy of a call from the ledger of what ships, where the user allows a model."""
+        if not self.goal.allow_modelled_energy or subject.candidate is None:
+            return None
+        if subject.key not in self._energies:
+            form = subject.candidate.model.form
+            try:
+                ledger = self.bench.ledger(subject.candidate, self.cache_bytes)
+            except WorkerFailure:
+                ledger = Ledger(ops=(), batch=1, source="not counted")
+            self._energies[subject.key] = modelled(
+                ledger, precision=subject.candidate.execution.precision, own_form=form != Form.OPENVINO
+            )
+        return self._energies[subject.key]
+
+    @property
+    def _by_blocks(self) -> bool:
+        """Whether the objective is measured block by block, paired with the baseline's."""
+        return self.goal.objective in TIMED or (self.goal.objective == Objective.ENERGY and counter() is not None)
+
+    def _gain(self, subject: Subject, measured: Measurement) -> Gain | None:
+        """None when the objective's quantity is not known for it."""
+        if self._by_blocks:
             return paired_gain(subject.launches, self.goal.objective, floor=self.floor)
         before = self._measured(self.bench.baseline)
         if self.goal.objective == Objective.SIZE:
             return fixed_gain(before.size_bytes, measured.size_bytes)
+        if self.goal.objective == Objective.ENERGY:
+            one, two = before.energy_j.value, measured.energy_j.value
+            return fixed_gain(one / before.batch, two / measured.batch) if one and two else None
         return fixed_gain(before.peak_memory_bytes, measured.peak_memory_bytes)
 
     def _quality(self, subject: Subject) -> Quality | None:
@@ -143,9 +179,6 @@ class Judge:
         assert isinstance(theirs, metrics.Scalar)
         differing, examples = self.bench.disagreements(subject) or (None, None)
         return judge_scalar(theirs, ours.value, self.goal, differing, examples)
-
-    def _ratios(self, launch: Launch) -> list[float]:
-        return launch.throughput_ratios if self.goal.objective == Objective.THROUGHPUT else launch.latency_ratios
 
 
 def _planned(subject: Subject) -> tuple[Change, ...]:

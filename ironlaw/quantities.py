@@ -1,4 +1,4 @@
-"""Quantities as people write them, to SI: ``1pt``, ``5ms``, ``10min``, ``2MB``."""
+"""Quantities as people write them, to SI: ``1pt``, ``5ms``, ``10min``, ``2MB``, ``200/s``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ _BYTES = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "Ki
 def seconds(text: str | float, what: str) -> float:
     """A duration in seconds: ``5ms``, ``10min``, ``2`` (seconds). Raises UserError."""
     return _positive(text, _SECONDS, what, "a duration such as 5ms, 30s or 10min")
+
+
+def rate(text: str | float, what: str) -> float:
+    """Requests a second: ``200/s``, ``3000/min``, ``200``. Raises UserError."""
+    return _positive(text, {"": 1.0, "/s": 1.0, "/min": 1 / 60.0}, what, "a rate such as 200/s or 3000/min")
 
 
 def size_bytes(text: str | int, what: str) -> int:

@@ -50,7 +50,8 @@ class Session:
             reaches=lambda source, wanted: forms.nearest(source, wanted) is not None,
             always=ALWAYS,
         )
-        judge = Judge(bench=self.bench, goal=self.goal)
+        last = max((cache.size_bytes for cache in self.machine.caches), default=None)
+        judge = Judge(bench=self.bench, goal=self.goal, cache_bytes=last)
         return Loop(
             bench=self.bench,
             space=space,
@@ -74,17 +75,14 @@ def opened(
     talk: Talk,
 ) -> Session:
     """Load and check the workload, open the store, know the machine."""
-    from ironlaw.workloads.inference import Inference
-    from ironlaw.workloads.load import load
+    from ironlaw.workloads.load import served
     from ironlaw.workloads.snapshot import evaluator, rebuild, snapshot
 
     root = Path(home) if home else home_folder()
     store = Store(root)
     try:
-        inference = (
-            workload if isinstance(workload, Inference) else load(str(workload), data=Path(data) if data else None)
-        )
-        name = inference.name or (workload if isinstance(workload, str) else "inference")
+        inference = served(workload, data=data)
+        name = inference.name or "inference"
         with clear_errors(root):
             taken = snapshot(inference, store.folder("snapshots"), name)
         host = know_machine(home=root, quick=True, talk=talk)
@@ -99,17 +97,21 @@ def opened(
     return Session(store=store, snapshot=taken, bench=bench, machine=host, goal=goal)
 
 
-def base_candidate(taken: Snapshot, goal: Goal) -> Candidate:
-    """The workload as the user runs it: their form, all cores, the runtime's own defaults."""
+def allowed_cpus(cores: int | None) -> tuple[int, ...]:
+    """The CPUs of this process, the first ``cores`` of them. Raises UserError when there are not so many."""
     from ironlaw.machine.environment import usable_cpus
 
     cpus = usable_cpus()
-    if goal.cores is not None:
-        if not 1 <= goal.cores <= len(cpus):
-            raise UserError(
-                f"--cores {goal.cores}", f"this process may use {len(cpus)}", f"Give a number from 1 to {len(cpus)}."
-            )
-        cpus = cpus[: goal.cores]
+    if cores is not None and not 1 <= cores <= len(cpus):
+        raise UserError(
+            f"--cores {cores}", f"this process may use {len(cpus)}", f"Give a number from 1 to {len(cpus)}."
+        )
+    return tuple(cpus[:cores])
+
+
+def base_candidate(taken: Snapshot, goal: Goal) -> Candidate:
+    """The workload as the user runs it: their form, all cores, the runtime's own defaults."""
+    cpus = allowed_cpus(goal.cores)
     runtime = "onnxruntime" if taken.model.form == Form.ONNX else "torch"
-    execution = Execution(target=runtime, batch=taken.batch, threads=len(cpus), cpus=tuple(cpus))
+    execution = Execution(target=runtime, batch=taken.batch, threads=len(cpus), cpus=cpus)
     return Candidate(snapshot=taken, model=taken.model, execution=execution, goal=goal)

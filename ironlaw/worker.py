@@ -33,6 +33,9 @@ from ironlaw.registry import target
 WARM_WINDOW_S = 0.08
 WARM_TOLERANCE = 0.03
 MAX_CALLS_PER_BLOCK = 20_000
+SPIN_NS = 200_000
+GIVE_UP = 3.0
+"""A server that is overloaded stops after so many times the length of its block."""
 
 
 def die_with_parent() -> None:
@@ -63,6 +66,46 @@ def timed_block(call: Callable[[], object], seconds: float, min_calls: int, max_
         if collecting:
             gc.enable()
     return samples
+
+
+def arrival_times(seconds: float, rate_per_s: float, seed: int) -> list[int]:
+    """Nanoseconds at which requests arrive (a Poisson process over ``seconds``); at least one."""
+    random = np.random.default_rng(seed)
+    count = max(1, int(random.poisson(rate_per_s * seconds)))
+    return [int(t) for t in np.sort(random.uniform(0.0, seconds * 1e9, count))]
+
+
+def served(
+    call: Callable[[], object], times_ns: list[int], batch: int, give_up_s: float
+) -> tuple[list[int], list[int]]:
+    """Requests served in order of arrival, up to ``batch`` a call: (ns from arrival to answer, ns of each call).
+
+    The schedule never waits for the server, so that a slow answer delays those behind it as it would in life. Who
+    still waits after ``give_up_s`` counts with the time waited so far, which is less than the truth.
+    """
+    clock = time.perf_counter_ns
+    answers: list[int] = []
+    services: list[int] = []
+    start, following = clock(), 0
+    while following < len(times_ns):
+        _wait_until(start + times_ns[following])
+        begin = clock()
+        if begin - start > give_up_s * 1e9 and services:
+            return answers + [max(0, begin - start - t) for t in times_ns[following:]], services
+        taken = [t for t in times_ns[following : following + batch] if start + t <= begin]
+        call()
+        end = clock()
+        answers += [end - start - t for t in taken]
+        services.append(end - begin)
+        following += len(taken)
+    return answers, services
+
+
+def _wait_until(due_ns: int) -> None:
+    """Sleep, then spin for the last stretch, since a sleep ends late."""
+    while (left := due_ns - time.perf_counter_ns()) > 0:
+        if left > 2 * SPIN_NS:
+            time.sleep((left - SPIN_NS) / 1e9)
 
 
 def warm_up(call: Callable[[], object], limit_s: float) -> tuple[int, float, bool]:
@@ -113,15 +156,15 @@ class Worker:
     def block(self, seconds: float, min_calls: int) -> dict[str, Any]:
         before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         samples = timed_block(self._call, seconds, min_calls, MAX_CALLS_PER_BLOCK)
-        wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "ns": samples,
-            "wall_s": wall_s,
-            "faults": after.ru_minflt - before.ru_minflt,
-            "user_s": after.ru_utime - before.ru_utime,
-            "system_s": after.ru_stime - before.ru_stime,
-            "peak_memory_bytes": peak_memory_bytes(),
-        }
+        return {"ns": samples, "wall_s": time.perf_counter() - start, **_used_since(before)}
+
+    def arrivals(self, seconds: float, rate_per_s: float, seed: int) -> dict[str, Any]:
+        """Serve requests that arrive at random: ``ns`` from each arrival to its answer, ``service_ns`` of each call."""
+        assert self.artefact is not None
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        times = arrival_times(seconds, rate_per_s, seed)
+        answers, services = served(self._call, times, self.artefact.execution.batch, GIVE_UP * seconds)
+        return {"ns": answers, "service_ns": services, "wall_s": sum(services) / 1e9, **_used_since(before)}
 
     def predict(self, path: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Inputs lie in ``path`` at their offsets; outputs are written to ``path + ".out"``."""
@@ -138,9 +181,25 @@ class Worker:
         assert self.session is not None
         return {"ops": to_data(self.session.profile(self.native, calls))}
 
+    def inspect(self) -> dict[str, Any]:
+        """What the session sees inside its loaded model; None where the runtime has no way to look."""
+        look = getattr(self.session, "inspect", None)
+        return {"inspection": None if look is None else to_data(look(self.native))}
+
     def _call(self) -> object:
         assert self.session is not None
         return self.session.call(self.native)
+
+
+def _used_since(before: resource.struct_rusage) -> dict[str, Any]:
+    """Page faults, CPU seconds and peak memory of a block."""
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "faults": after.ru_minflt - before.ru_minflt,
+        "user_s": after.ru_utime - before.ru_utime,
+        "system_s": after.ru_stime - before.ru_stime,
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
 
 
 def peak_memory_bytes() -> int:

@@ -142,7 +142,7 @@ def for_goal(candidate: Candidate, prediction: Prediction, ops: Iterable[Op], *,
     after = max(1.0, total - touched * (1 - width))
     size = Interval(low=after * 0.95, value=after, high=after * 1.1)
     sized = dataclasses.replace(prediction, size_bytes=size)
-    if candidate.goal.objective != Objective.SIZE:
+    if candidate.goal.objective != Objective.SIZE or not total:
         return sized
     gain = Interval(low=total / size.high, value=total / size.value, high=total / size.low)
     return dataclasses.replace(

@@ -32,35 +32,44 @@ _ATEN = {
     "matmul": """mm bmm addmm addbmm baddbmm addmv mv dot vdot ger addr matmul linear mkldnn_linear _int_mm
         _scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu einsum bilinear _trilinear
         _linear_pointwise _mkl_linear quantized_linear quantized_linear_dynamic qlinear_pointwise _addmm_activation
-        linalg_multi_dot inner outer cdist _cdist_forward _grouped_mm tensordot chain_matmul kron
+        linalg_multi_dot inner outer cdist _cdist_forward _cdist_backward _grouped_mm tensordot chain_matmul kron
         _mixed_dtypes_linear _native_multi_head_attention _transformer_encoder_layer_fwd""",
     "attention": """scaled_dot_product_attention _scaled_dot_product_flash_attention
         _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
         _scaled_dot_product_cudnn_attention _scaled_dot_product_attention_math
         _scaled_dot_product_fused_attention_overrideable _flash_attention_forward _efficient_attention_forward
-        flex_attention _scaled_dot_product_attention_math_for_mps""",
+        flex_attention _scaled_dot_product_attention_math_for_mps _scaled_dot_product_flash_attention_for_cpu_backward
+        _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward
+        _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_fused_attention_overrideable_backward
+        _flash_attention_backward _efficient_attention_backward""",
     "norm": """batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
         _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update cudnn_batch_norm mkldnn_batch_norm
         layer_norm native_layer_norm group_norm native_group_norm instance_norm rms_norm _fused_rms_norm
-        local_response_norm renorm normalize""",
+        local_response_norm renorm normalize native_batch_norm_backward batch_norm_backward
+        cudnn_batch_norm_backward native_layer_norm_backward native_group_norm_backward _fused_rms_norm_backward""",
     "pool": """max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices
         max_pool1d_with_indices mkldnn_max_pool2d mkldnn_max_pool3d mkldnn_adaptive_avg_pool2d avg_pool1d avg_pool2d
         avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d
         _adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d
-        max_unpool2d quantized_max_pool2d quantized_max_pool1d""",
+        max_unpool2d quantized_max_pool2d quantized_max_pool1d max_pool2d_with_indices_backward
+        max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward
+        _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward""",
     "reduce": """sum mean prod max min amax amin aminmax argmax argmin all any norm linalg_vector_norm var std
         var_mean std_mean logsumexp nansum nanmean median nanmedian mode count_nonzero cumsum cumprod cummax cummin
         _cummax_helper _cummin_helper logcumsumexp trace topk sort argsort kthvalue bincount histc unique unique_dim
         _unique2 unique_consecutive nll_loss nll_loss_forward nll_loss2d_forward cross_entropy_loss mse_loss l1_loss
         smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div scatter_reduce
-        segment_reduce searchsorted bucketize dist linalg_norm is_nonzero equal""",
-    "softmax": "softmax _softmax log_softmax _log_softmax _safe_softmax",
+        segment_reduce searchsorted bucketize dist linalg_norm is_nonzero equal nll_loss_backward
+        nll_loss2d_backward""",
+    "softmax": """softmax _softmax log_softmax _log_softmax _safe_softmax _softmax_backward_data
+        _log_softmax_backward_data""",
     "embedding": """embedding embedding_bag _embedding_bag _embedding_bag_forward_only embedding_renorm_ index_select
         gather index take take_along_dim embedding_bag_byte_rowwise_offsets embedding_bag_4bit_rowwise_offsets
-        embedding_byte embedding_4bit one_hot""",
+        embedding_byte embedding_4bit one_hot embedding_dense_backward _embedding_bag_backward
+        _embedding_bag_dense_backward""",
     "recurrent": """lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell mkldnn_rnn_layer
         _thnn_fused_lstm_cell _thnn_fused_gru_cell _cudnn_rnn quantized_lstm quantized_gru quantized_lstm_cell
-        miopen_rnn""",
+        miopen_rnn mkldnn_rnn_layer_backward _cudnn_rnn_backward""",
     "copy": """clone copy copy_ contiguous _to_copy to cat concat concatenate stack hstack vstack repeat
         repeat_interleave pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
         replication_pad2d replication_pad3d _pad_enum roll flip rot90 tile index_put index_put_ _index_put_impl_
@@ -73,7 +82,8 @@ _ATEN = {
         split_with_sizes_copy cartesian_prod meshgrid_copy block_diag tril_indices triu_indices combinations
         native_channel_shuffle resize_ set_data _local_scalar_dense item diag_embed diag rand rand_like randn
         randn_like randint randint_like randperm normal_ uniform_ bernoulli_ exponential_ multinomial normal
-        quantize_per_tensor_dynamic_copy""",
+        quantize_per_tensor_dynamic_copy select_backward slice_backward embedding_sparse_backward unfold_backward
+        diagonal_backward""",
     "view": """view reshape _unsafe_view _reshape_alias as_strided expand expand_as permute transpose t transpose_ t_
         numpy_T mT mH adjoint squeeze squeeze_ unsqueeze unsqueeze_ slice select narrow split split_with_sizes chunk
         tensor_split unbind unfold flatten unflatten ravel view_as detach detach_ alias lift lift_fresh lift_fresh_copy
@@ -103,7 +113,15 @@ _ATEN = {
         affine_grid_generator cross linalg_cross cosine_similarity pairwise_distance rotary quantized_add
         quantized_add_relu quantized_mul quantized_relu ldexp nextafter gcd lcm deg2rad rad2deg signbit
         special_entr special_erfcx special_ndtri special_xlog1py special_zeta special_i0e special_i1 special_i1e
-        isin masked_fill_scalar threshold_ _foreach_add _foreach_mul _foreach_div _foreach_sqrt""",
+        isin masked_fill_scalar threshold_ threshold_backward sigmoid_backward tanh_backward gelu_backward silu_backward
+        elu_backward leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward mish_backward
+        softplus_backward glu_backward log_sigmoid_backward logit_backward native_dropout_backward
+        _prelu_kernel_backward hardshrink_backward softshrink_backward rrelu_with_noise_backward mse_loss_backward
+        smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward
+        _fake_quantize_learnable_per_tensor_affine_backward upsample_nearest1d_backward upsample_nearest2d_backward
+        upsample_nearest3d_backward upsample_linear1d_backward upsample_bilinear2d_backward
+        upsample_bicubic2d_backward upsample_trilinear3d_backward grid_sampler_2d_backward grid_sampler_3d_backward
+        _fused_sgd _fused_adam _fused_adamw _fused_adagrad""",
 }  # fmt: skip
 
 _ONNX = {
@@ -154,9 +172,10 @@ _ONNX_KIND = _invert(_ONNX)
 def aten_kind(name: str) -> str:
     """Kind of an aten operator: ``aten::add_``, ``aten.add.Tensor`` and ``add`` are all elementwise.
 
-    ``quantized::conv2d_relu`` and its like are found with the fused activation taken off.
+    ``quantized::conv2d_relu`` and its like are found with the fused activation taken off, and operators on lists
+    (``_foreach_add_``) are what they repeat.
     """
-    base = aten_name(name)
+    base = aten_name(name).removeprefix("_foreach_")
     if base in _ATEN_KIND:
         return _ATEN_KIND[base]
     plain = base.removesuffix("_") if not base.endswith("__") else base

@@ -2,7 +2,9 @@
 
 Why by form: each form is counted where its operators are visible (torch below autograd, ONNX from the graph).
 An OpenVINO folder is counted from the ONNX or torch model of the same snapshot, since the work that the model
-asks for is the same; ``source`` then says so. Nothing is timed here.
+asks for is the same; ``source`` then says so. A torch model that is on the meta device, or leaves no memory to run
+in, is counted on fake tensors; the others are run, since code that looks at values goes another way on fakes. Nothing
+is timed here.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ironlaw.measure.ledger_flops import Formula, counts
 from ironlaw.records import Form, Ledger, ModelFile, Snapshot, UserError
 
 if TYPE_CHECKING:
@@ -17,6 +20,27 @@ if TYPE_CHECKING:
 
 NAMES = {Form.EAGER: "model.pkl", Form.EXPORTED: "model.pt2", Form.ONNX: "model.onnx"}
 """The file of each form inside its folder."""
+
+
+def register(
+    name: str,
+    *,
+    flops: Formula,
+    bytes: Formula | None = None,  # noqa: A002 - the field's word
+    kind: str = "other",
+) -> None:
+    """Tell the ledger what a custom operator ``namespace::name`` of ``torch.library`` costs.
+
+    ``flops(args, kwargs, out)`` and ``bytes(args, kwargs, out)`` get the arguments and the result of a call; an FMA is
+    two FLOPs. Without ``bytes`` every operand is read and every result written once, as for any operator. A
+    registration holds for all overloads, in this process, and replaces an earlier one. An operator that is not
+    registered is listed as uncounted. To be counted on fake tensors it also needs ``torch.library.register_fake``.
+
+    Raises ValueError for a kind that is not one of ``kinds.KINDS``, and for a name without a namespace.
+
+    >>> register("mylib::swish", kind="elementwise", flops=lambda args, kwargs, out: 4.0 * out.numel())
+    """
+    counts(name, kind=kind, traffic=bytes)(flops)
 
 
 def ledger_of(model: ModelFile, snapshot: Snapshot, batch: int, *, cache_bytes: int | None) -> Ledger:
@@ -59,11 +83,25 @@ def _from_onnx(path: Path, snapshot: Snapshot, batch: int, cache_bytes: int | No
 def _from_torch(model: ModelFile, snapshot: Snapshot, batch: int, cache_bytes: int | None) -> Ledger:
     import torch
 
-    from ironlaw.measure.ledger_torch import count_module
+    from ironlaw.measure.ledger_torch import count_module, count_on_fakes
 
     module = _module(model)
     inputs = tuple(torch.from_numpy(array) for array in example_arrays(snapshot, batch).values())
-    return count_module(module, inputs, batch=batch, cache_bytes=cache_bytes, source=model.form)
+    count = count_module if _can_run(module) else count_on_fakes
+    return count(module, inputs, batch=batch, cache_bytes=cache_bytes, source=model.form)
+
+
+def _can_run(module: Any) -> bool:
+    """Whether the weights hold data and as much memory as they take is left for everything else."""
+    import psutil
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        return True
+    held = [*module.parameters(), *module.buffers()]
+    if any(one.device.type == "meta" for one in held):
+        return False
+    return sum(int(one.nbytes) for one in held) <= int(psutil.virtual_memory().available)
 
 
 def _module(model: ModelFile) -> Any:

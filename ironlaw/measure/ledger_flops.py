@@ -6,8 +6,9 @@ elementwise operators count one per output element, reductions one per input ele
 element that they look at. A complex product is four real ones. What moves or looks up data does no arithmetic.
 
 Torch's own registry is used where it is right. It has no formula for the CPU's fused kernels, recurrent,
-quantised and int8 products, nor for grouped-query attention: these are here. Other packages add theirs with
-:func:`counts`. An operator without a formula is None and so listed by the ledger: it is never taken as 0.
+quantised and int8 products, nor for grouped-query attention: these are here, and those of backward and optimisers
+in ``ledger_gradients``. Other packages add theirs with :func:`counts` or ``ledger.register``. An operator without a
+formula is None and so listed by the ledger: it is never taken as 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ironlaw.measure import kinds
+from ironlaw.measure import kinds, ledger_gradients
+from ironlaw.measure.operands import numel, tensors
 
 Formula = Callable[[Sequence[Any], dict[str, Any], Any], float]
 """Arguments, keyword arguments and result of the call, to FLOPs."""
@@ -32,13 +34,17 @@ NORM_PER_ELEMENT = 7.0  # mean, variance (2), normalise (2), scale, shift
 class _Registered:
     kind: str
     formula: Formula
+    traffic: Formula | None = None
 
 
 _REGISTERED: dict[str, _Registered] = {}
 
 
-def counts(name: str, *, kind: str) -> Callable[[Formula], Formula]:
+def counts(name: str, *, kind: str, traffic: Formula | None = None) -> Callable[[Formula], Formula]:
     """Register the FLOPs of a custom operator ``namespace::name`` for the ledger.
+
+    ``traffic`` gives the bytes of a call where its operands do not tell them. Raises ValueError for a kind that is
+    not one of ``kinds.KINDS``, and for a name without a namespace.
 
     >>> @counts("mylib::swish", kind="elementwise")
     ... def _(args, kwargs, out):
@@ -46,9 +52,11 @@ def counts(name: str, *, kind: str) -> Callable[[Formula], Formula]:
     """
     if kind not in kinds.KINDS:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(kinds.KINDS)}")
+    if "::" not in name:
+        raise ValueError(f"operator {name!r} has no namespace: give it as namespace::name, without the overload")
 
     def add(formula: Formula) -> Formula:
-        _REGISTERED[name] = _Registered(kind, formula)
+        _REGISTERED[name] = _Registered(kind, formula, traffic)
         return formula
 
     return add
@@ -60,6 +68,12 @@ def registered_kind(name: str) -> str | None:
     return found.kind if found else None
 
 
+def registered_bytes(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float | None:
+    """What a call of a registered operator moves, where its registration says so."""
+    found = _REGISTERED.get(name)
+    return float(found.traffic(args, kwargs, out)) if found and found.traffic else None
+
+
 def flops(func: Any, kind: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float | None:
     """FLOPs of one call of an ``OpOverload``, or None when nobody knows."""
     full = func._schema.name
@@ -67,6 +81,8 @@ def flops(func: Any, kind: str, args: Sequence[Any], kwargs: dict[str, Any], out
         return _REGISTERED[full].formula(args, kwargs, out)
     name = kinds.aten_name(full)
     factor = _complex_factor(kind, name, args)
+    if name.startswith("_foreach_"):
+        return factor * ledger_gradients.list_flops(kind, args)
     if name in _FORMULAS:
         return factor * _FORMULAS[name](args, kwargs, out)
     formula = _torch_registry().get(func._overloadpacket)
@@ -84,32 +100,6 @@ def _torch_registry() -> dict[Any, Any]:
     return dict(flop_registry)
 
 
-# ---------------------------------------------------------------- sizes
-
-
-def tensors(value: Any) -> list[Any]:
-    """Every tensor in arguments or a result, in order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in tensors(part)]
-    if isinstance(value, dict):
-        return [tensor for part in value.values() for tensor in tensors(part)]
-    return []
-
-
-def _first(value: Any) -> Any:
-    found = tensors(value)
-    return found[0] if found else None
-
-
-def _numel(value: Any) -> float:
-    first = _first(value)
-    return float(first.numel()) if first is not None else 0.0
-
-
 def _complex_factor(kind: str, name: str, args: Sequence[Any]) -> float:
     if not any(tensor.is_complex() for tensor in tensors(args)):
         return 1.0
@@ -124,11 +114,11 @@ def _complex_factor(kind: str, name: str, args: Sequence[Any]) -> float:
 
 
 def _per_output(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return _numel(out)
+    return numel(out)
 
 
 def _per_input(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return _numel(args)
+    return numel(args)
 
 
 def _nothing(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
@@ -136,11 +126,11 @@ def _nothing(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
 
 
 def _softmax(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return SOFTMAX_PER_ELEMENT * _numel(args)
+    return SOFTMAX_PER_ELEMENT * numel(args)
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return NORM_PER_ELEMENT * _numel(args)
+    return NORM_PER_ELEMENT * numel(args)
 
 
 _BY_KIND: dict[str, Formula] = {
@@ -187,15 +177,15 @@ def _rnn_layer(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
 
 
 def _fused_cell(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return 2.0 * _numel(args)
+    return 2.0 * numel(args)
 
 
 def _int_product(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return float(2.0 * _numel(out) * args[0].shape[-1])
+    return float(2.0 * numel(out) * args[0].shape[-1])
 
 
 def _vector_product(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return 2.0 * _numel(args)
+    return 2.0 * numel(args)
 
 
 def _add_vector_product(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
@@ -203,7 +193,7 @@ def _add_vector_product(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -
 
 
 def _outer(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return 2.0 * _numel(out)
+    return 2.0 * numel(out)
 
 
 def _add_batched(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
@@ -211,7 +201,7 @@ def _add_batched(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float
 
 
 def _distances(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return float(3.0 * _numel(out) * args[0].shape[-1])
+    return float(3.0 * numel(out) * args[0].shape[-1])
 
 
 def _windows(axes: int) -> Formula:
@@ -219,25 +209,25 @@ def _windows(axes: int) -> Formula:
 
     def formula(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
         size = args[1] if isinstance(args[1], list | tuple) else [args[1]]
-        return _numel(out) * float(math.prod(size) if len(size) == axes else size[0] ** axes)
+        return numel(out) * float(math.prod(size) if len(size) == axes else size[0] ** axes)
 
     return formula
 
 
 def _batch_norm(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
     training = bool(args[5]) if len(args) > 5 and isinstance(args[5], bool) else False
-    return (NORM_PER_ELEMENT if training else BATCH_NORM_PER_ELEMENT) * _numel(args)
+    return (NORM_PER_ELEMENT if training else BATCH_NORM_PER_ELEMENT) * numel(args)
 
 
 def _sort(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
-    return _numel(args) * max(1.0, math.log2(max(2, args[0].shape[-1] if args[0].dim() else 1)))
+    return numel(args) * max(1.0, math.log2(max(2, args[0].shape[-1] if args[0].dim() else 1)))
 
 
 def _fourier(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
     """5 N log2 N real operations a transform (Cooley and Tukey 1965; the FFTW convention)."""
     across = [args[0].shape[d] for d in args[1]]
-    size = max(_numel(args), _numel(out))
-    real = 0.5 if not (args[0].is_complex() and _first(out).is_complex()) else 1.0
+    size = max(numel(args), numel(out))
+    real = 0.5 if not (args[0].is_complex() and tensors(out)[0].is_complex()) else 1.0
     return real * 5.0 * size * math.log2(max(2, math.prod(across)))
 
 
@@ -247,10 +237,26 @@ def _embedding_bag(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> flo
 
 def _quantised(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
     weight = args[1].unpack()[0]
-    return float(2.0 * _numel(out) * weight.numel() / weight.shape[0])
+    return float(2.0 * numel(out) * weight.numel() / weight.shape[0])
+
+
+def _quantised_layers(gates: int) -> Formula:
+    """Recurrent layers whose weights are packed: widths come from the input and the first state."""
+
+    def formula(args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
+        packed = len(tensors(args[1])) == 1 and not tensors(args[1])[0].is_floating_point()
+        source, rest = args[0], args[2:] if packed else args[1:]
+        state, layers, ways = tensors(rest[0])[0], int(rest[3]), 2 if rest[6] else 1
+        hidden = int(state.shape[-1])
+        into = [int(source.shape[-1]), *[ways * hidden] * (layers - 1)]
+        steps = float(math.prod(source.shape[:-1]))
+        return 2.0 * steps * gates * hidden * ways * sum(one + hidden for one in into)
+
+    return formula
 
 
 _FORMULAS: dict[str, Formula] = {
+    **ledger_gradients.FORMULAS,
     **dict.fromkeys(
         [
             "_scaled_dot_product_flash_attention_for_cpu",
@@ -288,5 +294,7 @@ _FORMULAS: dict[str, Formula] = {
         _quantised,
     ),
     **dict.fromkeys([f"quantized_conv{d}d{relu}" for d in "123" for relu in ("", "_relu")], _quantised),
+    "quantized_lstm": _quantised_layers(4),
+    "quantized_gru": _quantised_layers(3),
     "native_dropout": _per_input,
 }

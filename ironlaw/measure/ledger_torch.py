@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ironlaw.measure import kinds
+from ironlaw.measure.kernel_workspace import repaired
 from ironlaw.measure.ledger_cache import CacheModel, Touched
-from ironlaw.measure.ledger_flops import flops, registered_kind, tensors
+from ironlaw.measure.ledger_flops import flops, registered_bytes, registered_kind
+from ironlaw.measure.operands import tensors
 from ironlaw.measure.profile_torch import shapes_text
 from ironlaw.records import Ledger, Op
 
@@ -41,10 +43,10 @@ def count(
     """
     import torch
 
-    counter = _Counter(weights, cache_bytes)
-    with torch.no_grad(), _mode(counter):
+    counter = Counter(weights, cache_bytes)
+    with torch.no_grad(), counter.mode():
         call()
-    return Ledger(ops=counter.ops(), batch=batch, source=source)
+    return Ledger(ops=counter.take(), batch=batch, source=source)
 
 
 def count_module(
@@ -98,8 +100,8 @@ class _Sum:
     weights: float = 0.0
 
 
-class _Counter:
-    """Adds calls up. Buffers are known by their storage, so that views and in-place updates meet."""
+class Counter:
+    """Adds up the calls made under :meth:`mode`. Buffers are known by storage, so that views and updates meet."""
 
     def __init__(self, weights: Iterable[Any], cache_bytes: int | None) -> None:
         self._weights = {_storage(one) for one in weights}
@@ -113,7 +115,10 @@ class _Counter:
         kind = registered_kind(full) or _kind(func, name, args)
         operands = [*tensors(args), *tensors(kwargs)]
         self._free_dead()
-        low, high, weights = (0.0, 0.0, 0.0) if kind == "view" else self._traffic(func, name, kind, args, kwargs, out)
+        low, high, weights = (0.0, 0.0, 0.0) if kind == "view" else self._traffic(func, name, args, kwargs, out)
+        said = registered_bytes(full, args, kwargs, out)
+        if said is not None:
+            low, high, weights = said, said, min(weights, said)
         key = (name, shapes_text(_plain_shapes(args)), _dtype(operands, out))
         total = self._sums.setdefault(key, _Sum(kind))
         count = flops(func, kind, args, kwargs, out)
@@ -121,7 +126,13 @@ class _Counter:
         total.flops = None if count is None or total.flops is None else total.flops + count
         total.low, total.high, total.weights = total.low + low, total.high + high, total.weights + weights
 
-    def ops(self) -> tuple[Op, ...]:
+    def mode(self) -> AbstractContextManager[Any]:
+        """The dispatch mode under which calls are counted."""
+        return _mode(self)
+
+    def take(self) -> tuple[Op, ...]:
+        """The operators since the last time; the cache keeps what it holds."""
+        sums, self._sums = self._sums, {}
         return tuple(
             Op(
                 name=name,
@@ -134,11 +145,11 @@ class _Counter:
                 shape=shape,
                 weights_bytes=total.weights,
             )
-            for (name, shape, dtype), total in self._sums.items()
+            for (name, shape, dtype), total in sums.items()
         )
 
     def _traffic(
-        self, func: Any, name: str, kind: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+        self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any
     ) -> tuple[float, float, float]:
         written = _written(func, args, kwargs)
         low = high = weights = 0.0
@@ -152,8 +163,8 @@ class _Counter:
             low += self._read(tensor, size)
             high += size
             weights += size if _storage(tensor) in self._weights else 0.0
-        results = written or tensors(out)
-        for tensor in results:
+        known = {_storage(one) for one in written}
+        for tensor in [*written, *(one for one in tensors(out) if _storage(one) not in known)]:
             size = _nbytes(tensor)
             key = _storage(tensor)
             self._extent(key).add(*_span(tensor, size))
@@ -176,20 +187,20 @@ class _Counter:
             del self._touched[key]
 
 
-def _mode(counter: _Counter) -> AbstractContextManager[Any]:
+def _mode(counter: Counter) -> AbstractContextManager[Any]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counting(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if func.namespace == "prim":
+            if func.namespace in ("prim", "profiler"):
                 return func(*args, **kwargs)
             if _is_composite(func) and registered_kind(func._schema.name) is None:
                 with self:
                     result = func.decompose(*args, **kwargs)
                 if result is not NotImplemented:
                     return result
-            out = func(*args, **kwargs)
+            out = repaired(func, args, func(*args, **kwargs))
             counter.add(func, args, kwargs, out)
             return out
 
@@ -216,6 +227,8 @@ def _kind(func: Any, name: str, args: Sequence[Any]) -> str:
 
 
 def _conv_kind(name: str, args: Sequence[Any]) -> str:
+    if name == "convolution_backward":
+        return _conv_kind("convolution", [*args[1:3], None, *args[4:10]])
     if name not in ("convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution"):
         return "conv"
     weight, groups = args[1], args[6] if name == "mkldnn_convolution" else args[8]
@@ -228,6 +241,8 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
     found = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if argument.name == "grads":  # fused optimisers: scaled in place only where a gradient scaler is given
             continue
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         found += tensors(value)
@@ -253,7 +268,9 @@ def _dtype(operands: list[Any], out: Any) -> str:
 
 
 def _nbytes(tensor: Any) -> float:
-    """Bytes that differ: an expanded axis is stored once."""
+    """Bytes that differ: an expanded axis is stored once, and of a sparse tensor what is there."""
+    if _is_sparse(tensor):
+        return _nbytes(tensor._indices()) + _nbytes(tensor._values())
     if _is_strided(tensor):
         size = 1
         for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -278,10 +295,28 @@ def _is_strided(tensor: Any) -> bool:
     return bool(tensor.layout == torch.strided)
 
 
+def _is_sparse(tensor: Any) -> bool:
+    import torch
+
+    return bool(tensor.layout == torch.sparse_coo)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opaque:
+    """Stands for the storage of a tensor that shows none; compares with storages, which have a ``cdata``."""
+
+    cdata: int
+
+
 def _storage(tensor: Any) -> Hashable:
-    """The storage, held weakly, so that its address is not reused while it is a key; opaque tensors by identity."""
+    """The storage, held weakly, so that its address is not reused while it is a key; opaque tensors by identity.
+
+    A sparse tensor is known by its values.
+    """
     from torch.multiprocessing.reductions import StorageWeakRef
 
+    if _is_sparse(tensor):
+        return _storage(tensor._values())
     if not _is_strided(tensor):
-        return id(tensor)
+        return _Opaque(id(tensor))
     return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ironlaw.measure.energy import counter
 from ironlaw.measure.foreign import ForeignClock
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.records import Artefact, Outcome
@@ -27,13 +28,16 @@ SELF = "self"
 FOREIGN_LIMIT = 0.15
 """A block during which others took more of the CPUs that it uses is not judged."""
 KEPT_LATENCIES = 2000
+REQUESTS, LONGEST_BLOCK_S = 40, 1.0
+"""Of a block under arrivals, where the rate allows it within that time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
     """How much measuring a round does: at most ``cycles`` blocks a unit within about ``round_s`` of blocks.
 
-    ``against_self`` adds the baseline against itself.
+    ``against_self`` adds the baseline against itself. With ``rate_per_s`` a block serves requests that arrive at
+    random instead of calling back to back, long enough for ``REQUESTS`` of them.
     """
 
     cycles: int
@@ -42,6 +46,14 @@ class Effort:
     min_calls: int = 2
     warm_limit_s: float = 6.0
     against_self: bool = True
+    rate_per_s: float | None = None
+
+    def at_rate(self, rate_per_s: float | None) -> Effort:
+        """The same effort under arrivals at that rate."""
+        if rate_per_s is None:
+            return self
+        block_s = min(LONGEST_BLOCK_S, max(self.block_s, REQUESTS / rate_per_s))
+        return replace(self, rate_per_s=rate_per_s, block_s=block_s, round_s=self.round_s * block_s / self.block_s)
 
     def for_call(self, call_s: float, units: int) -> Effort:
         """The same effort where one call of the baseline takes ``call_s``: slow calls get fewer, shorter blocks."""
@@ -56,7 +68,11 @@ FULL = Effort(cycles=10, block_s=0.12, round_s=8.0, min_calls=3)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """One timed block of one unit. ``ns`` holds the calls of all replicas; ``calls`` their number."""
+    """One timed block of one unit. ``ns`` holds the calls of all replicas; ``calls`` their number.
+
+    Under arrivals ``ns`` is from arrival to answer and ``service_ns`` holds the calls. ``energy_j`` is what the CPU
+    packages took meanwhile; None without counters.
+    """
 
     ns: tuple[int, ...]
     calls: int
@@ -66,6 +82,8 @@ class Block:
     system_s: float
     peak_memory_bytes: int
     foreign: float
+    energy_j: float | None = None
+    service_ns: tuple[int, ...] = ()
 
     @property
     def latency_s(self) -> float:
@@ -78,8 +96,10 @@ class Launch:
 
     latency_ratios: list[float] = field(default_factory=list)
     throughput_ratios: list[float] = field(default_factory=list)
+    energy_ratios: list[float] = field(default_factory=list)
     quiet: list[bool] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
+    services_s: list[float] = field(default_factory=list)
     calls: int = 0
     wall_s: float = 0.0
     faults: int = 0
@@ -92,6 +112,7 @@ class Launch:
     warm: bool = True
     call_s: float = 0.0
     foreign: list[float] = field(default_factory=list)
+    energy_j: float | None = None
 
 
 class Unit:
@@ -99,6 +120,7 @@ class Unit:
 
     def __init__(self, artefact: Artefact, *, memory_limit_bytes: int | None, time_limit_s: float) -> None:
         self.artefact, self.time_limit_s = artefact, time_limit_s
+        self._seed = 0
         self._children: list[Child] = []
         shares = _shares(artefact)
         for cpus in shares:
@@ -141,20 +163,29 @@ class Unit:
         )
 
     def block(self, effort: Effort) -> Block:
+        joules = counter()
+        before_j = joules() if joules else 0.0
         mark, start = self._clock.mark(), time.perf_counter()
-        answers = self._all("block", seconds=effort.block_s, min_calls=effort.min_calls)
-        wall_s = time.perf_counter() - start if len(answers) > 1 else answers[0]["wall_s"]
+        if effort.rate_per_s is None:
+            answers = self._all("block", seconds=effort.block_s, min_calls=effort.min_calls)
+        else:
+            answers = self._arrivals(effort.block_s, effort.rate_per_s)
+        together = len(answers) > 1 and effort.rate_per_s is None
+        wall_s = time.perf_counter() - start if together else max(a["wall_s"] for a in answers)
         foreign = self._clock.since(mark)
+        energy_j = joules() - before_j if joules else None
         self.pause()
         return Block(
             ns=tuple(n for a in answers for n in a["ns"]),
-            calls=sum(len(a["ns"]) for a in answers),
+            calls=sum(len(a.get("service_ns", a["ns"])) for a in answers),
             wall_s=wall_s,
             faults=sum(a["faults"] for a in answers),
             user_s=sum(a["user_s"] for a in answers),
             system_s=sum(a["system_s"] for a in answers),
             peak_memory_bytes=sum(a["peak_memory_bytes"] for a in answers),
             foreign=foreign,
+            energy_j=energy_j,
+            service_ns=tuple(n for a in answers for n in a.get("service_ns", ())),
         )
 
     def ask_first(self, action: str, **arguments: Any) -> dict[str, Any]:
@@ -167,6 +198,13 @@ class Unit:
     def close(self) -> None:
         for child in self._children:
             child.close()
+
+    def _arrivals(self, seconds: float, rate_per_s: float) -> list[dict[str, Any]]:
+        """Requests dealt to the replicas at random: each sees arrivals at its share of the rate."""
+        for child in self._children:
+            self._seed += 1
+            child.send("arrivals", seconds=seconds, rate_per_s=rate_per_s / len(self._children), seed=self._seed)
+        return [child.receive(self.time_limit_s) for child in self._children]
 
     def _all(self, action: str, **arguments: Any) -> list[dict[str, Any]]:
         for child in self._children:
@@ -208,11 +246,11 @@ def round_of(
                     results[name] = failure
         launch = results[BASELINE]
         assert isinstance(launch, Launch)
-        _interleave(units, results, effort.for_call(launch.call_s, len(units)))
+        interleave(units, results, effort.for_call(launch.call_s, len(units)))
     return results
 
 
-def _interleave(units: dict[str, Unit], results: dict[str, Launch | WorkerFailure], effort: Effort) -> None:
+def interleave(units: dict[str, Unit], results: dict[str, Launch | WorkerFailure], effort: Effort) -> None:
     others = [name for name in units if name != BASELINE]
     previous: Block | None = None
     pending: list[tuple[str, Block]] = []
@@ -250,12 +288,16 @@ def _compare(
     result.latency_ratios.append(latency - math.log(block.latency_s))
     more = math.log(own.execution.batch / base.execution.batch)
     result.throughput_ratios.append(math.log(block.calls / block.wall_s) + more - rate)
+    if block.energy_j and before.energy_j and after.energy_j:
+        spent = (math.log(before.energy_j / before.calls) + math.log(after.energy_j / after.calls)) / 2
+        result.energy_ratios.append(spent + more - math.log(block.energy_j / block.calls))
     result.quiet.append(max(block.foreign, before.foreign, after.foreign) <= FOREIGN_LIMIT)
 
 
 def _add(launch: Launch, block: Block) -> None:
     room = KEPT_LATENCIES - len(launch.latencies_s)
     launch.latencies_s.extend(n / 1e9 for n in block.ns[: max(0, room)])
+    launch.services_s.extend(n / 1e9 for n in block.service_ns[: max(0, KEPT_LATENCIES - len(launch.services_s))])
     launch.calls += block.calls
     launch.wall_s += block.wall_s
     launch.faults += block.faults
@@ -263,6 +305,8 @@ def _add(launch: Launch, block: Block) -> None:
     launch.system_s += block.system_s
     launch.peak_memory_bytes = max(launch.peak_memory_bytes, block.peak_memory_bytes)
     launch.foreign.append(block.foreign)
+    if block.energy_j is not None:
+        launch.energy_j = (launch.energy_j or 0.0) + block.energy_j
 
 
 def _shares(artefact: Artefact) -> list[Sequence[int]]:

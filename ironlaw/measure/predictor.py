@@ -56,6 +56,11 @@ class Predictor:
         data: list[dict[str, Any]] = self._unit.ask_first("profile", calls=calls)["ops"]
         return data
 
+    def inspect(self) -> dict[str, Any] | None:
+        """What the worker sees inside the model, as data; None where the runtime has no way to look."""
+        data: dict[str, Any] | None = self._unit.ask_first("inspect")["inspection"]
+        return data
+
     def __call__(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the order of ``artefact.inputs``; axis 0 is the batch."""
         self._check(arrays)

@@ -32,6 +32,8 @@ CALL = "ironlaw::call"
 """Name of the pseudo-operator whose ``time_s`` is a whole call in this pass, unobserved."""
 
 _BOUNDARY = "ironlaw::boundary"
+_FRAMES = ("ironlaw::", "autograd::engine::", "torch::autograd::", "profiler::")
+"""What we, autograd and the profiler put around operators, and no operator itself."""
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -134,7 +136,8 @@ def _size(event: Any) -> int:
 def _operators(event: Any, cost: float) -> Iterator[tuple[Any, float]]:
     """The operators under an event with their seconds; each event inside cost the observer ``cost``."""
     children = event.cpu_children
-    if "::" in event.name and event.name != _BOUNDARY and not (children and _composite(event.name)):
+    operator = "::" in event.name and not event.name.startswith(_FRAMES)
+    if operator and not (children and _composite(event.name)):
         yield event, _net(event, cost)
         return
     found = [pair for child in children for pair in _operators(child, cost)]

@@ -15,8 +15,8 @@ QUIET_SHARE = 0.5
 """At least this share of the pairs must be free of foreign load, else there is no verdict."""
 
 
-def measurement(launches: Sequence[Launch], artefact: Artefact, energy: Energy | None = None) -> Measurement:
-    """What the launches of one artefact show together."""
+def measurement(launches: Sequence[Launch], artefact: Artefact, modelled: Energy | None = None) -> Measurement:
+    """What the launches of one artefact show together; ``modelled`` energy stands only where none was counted."""
     calls = sum(launch.calls for launch in launches)
     wall_s = sum(launch.wall_s for launch in launches)
     user_s = sum(launch.user_s for launch in launches)
@@ -39,8 +39,15 @@ def measurement(launches: Sequence[Launch], artefact: Artefact, energy: Energy |
         cpu_s_per_call=(user_s + system_s) / calls,
         threads_effective=(user_s + system_s) / wall_s,
         foreign_cpu=statistics.median(foreign),
-        energy_j=energy or Energy(value=None, source="unknown"),
+        energy_j=_counted(launches, calls) or modelled or Energy(value=None, source="unknown"),
     )
+
+
+def service(launches: Sequence[Launch], artefact: Artefact) -> Measurement:
+    """The same of calls alone: under arrivals latency holds waiting too, which no term of a call explains."""
+    found = measurement(launches, artefact)
+    calls_s = [s for launch in launches for s in launch.services_s]
+    return dataclasses.replace(found, latency_s=percentiles(calls_s)) if calls_s else found
 
 
 def paired_gain(launches: Sequence[Launch], objective: Objective, *, floor: float) -> Gain:
@@ -53,13 +60,21 @@ def paired_gain(launches: Sequence[Launch], objective: Objective, *, floor: floa
 
 def floor_of(launches: Sequence[Launch], objective: Objective) -> float:
     """The smallest gain that may be claimed, from A against A."""
-    return claim_floor([_chosen(launch, objective, only_quiet=True) or _all(launch, objective) for launch in launches])
+    return claim_floor(
+        [_chosen(launch, objective, only_quiet=True) or ratios_of(launch, objective) for launch in launches]
+    )
 
 
 def fixed_gain(before: float, after: float) -> Gain:
     """The gain in a quantity that does not vary between launches, such as size on disk."""
     ratio = before / after
     return Gain(median=ratio, low=ratio, high=ratio, floor=1.0, settled=True, launches=1)
+
+
+def _counted(launches: Sequence[Launch], calls: int) -> Energy | None:
+    """Joules of one call by the counters; None when a launch was taken without them."""
+    joules = [launch.energy_j for launch in launches if launch.energy_j is not None]
+    return Energy(value=sum(joules) / calls, source="counter") if len(joules) == len(launches) else None
 
 
 def launch_data(launch: Launch) -> dict[str, Any]:
@@ -71,11 +86,13 @@ def launch_from(data: dict[str, Any]) -> Launch:
 
 
 def _chosen(launch: Launch, objective: Objective, *, only_quiet: bool) -> list[float]:
-    ratios = _all(launch, objective)
-    if not only_quiet:
+    ratios = ratios_of(launch, objective)
+    if not only_quiet or len(ratios) != len(launch.quiet):
         return ratios
     return [ratio for ratio, quiet in zip(ratios, launch.quiet, strict=True) if quiet]
 
 
-def _all(launch: Launch, objective: Objective) -> list[float]:
-    return launch.throughput_ratios if objective == Objective.THROUGHPUT else launch.latency_ratios
+def ratios_of(launch: Launch, objective: Objective) -> list[float]:
+    """Log ratios to the baseline, one a block."""
+    named = {Objective.THROUGHPUT: launch.throughput_ratios, Objective.ENERGY: launch.energy_ratios}
+    return named.get(objective, launch.latency_ratios)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ironlaw.contracts import Lever, No
+from ironlaw.plan.arrivals import under_arrivals
 from ironlaw.records import (
     Candidate,
     Diagnosis,
@@ -28,6 +29,7 @@ from ironlaw.records import (
     exactly,
 )
 
+_UNPREDICTED = {Objective.MEMORY: "peak memory", Objective.ENERGY: "energy"}
 SMALLEST_SHARE = 0.04
 """Below this share of the time, the terms that a lever attacks bound its gain under 1.05x."""
 
@@ -147,9 +149,8 @@ class Space:
         before = ">".join(str(step) for step in point.steps)
         plans = []
         for option in lever.options(point.candidate, point.diagnosis, self.machine):
-            predicted = _for_memory(
-                point, lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
-            )
+            predicted = lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
+            predicted = _for_goal(point, option.settings, predicted)
             step = Step(lever=lever.name, version=lever.version, settings=_set(option.settings))
             steps = (*point.steps, step)
             plans.append(
@@ -169,12 +170,22 @@ def baseline_point(candidate: Candidate, diagnosis: Diagnosis) -> Point:
     return Point(candidate=candidate, steps=(), diagnosis=diagnosis, gain=exactly(1.0))
 
 
-def _for_memory(point: Point, predicted: Prediction) -> Prediction:
-    """Under the memory objective the gain is in peak memory, which levers predict only where they say so."""
-    if point.candidate.goal.objective != Objective.MEMORY:
+def _for_goal(point: Point, settings: Any, predicted: Prediction) -> Prediction:
+    """Levers predict time; what a goal asks for besides is derived from that, or measured and not predicted."""
+    goal, execution = point.candidate.goal, point.candidate.execution
+    if goal.rate_per_s is not None and goal.objective == Objective.LATENCY:
+        return under_arrivals(
+            predicted,
+            service_s=point.diagnosis.total_s,
+            rate_per_s=goal.rate_per_s,
+            execution=execution,
+            settings=settings,
+        )
+    what = _UNPREDICTED.get(goal.objective)
+    if what is None:
         return predicted
     return dataclasses.replace(
-        predicted, speedup=Interval(low=0.3, value=1.0, high=3.0), basis="peak memory is measured, not predicted"
+        predicted, speedup=Interval(low=0.2, value=1.0, high=5.0), basis=f"{what} is measured, not predicted"
     )
 
 

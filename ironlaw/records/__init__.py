@@ -9,7 +9,8 @@ vocabulary   kinds, axes, terms, objectives, forms, outcomes; UserError
 numbers      intervals, budgets, the goal
 machine      identity, conditions, ceilings, kernel rates
 workload     snapshot, execution, change, candidate
-diagnosis    operators, ledger, terms, bounds, findings, perturbations
+diagnosis    operators, ledger, terms, bounds, findings, perturbations, other machines
+training     the split of a training step, and its loader
 trial        prediction, measurement, gain, quality, certificate, artefact, trial, run
 codec        JSON and content addresses
 """
@@ -25,9 +26,12 @@ from ironlaw.records.diagnosis import (
     DIAGNOSIS_SCHEMA,
     Bound,
     Diagnosis,
+    Elsewhere,
     Finding,
+    Inspection,
     Ledger,
     Op,
+    OpElsewhere,
     Perturbation,
     TermTime,
 )
@@ -98,6 +102,7 @@ __all__ = [
     "Change",
     "Conditions",
     "Diagnosis",
+    "Elsewhere",
     "Energy",
     "Environment",
     "Execution",
@@ -106,6 +111,7 @@ __all__ = [
     "Gain",
     "Goal",
     "Identity",
+    "Inspection",
     "Interval",
     "KernelRate",
     "Kind",
@@ -115,6 +121,7 @@ __all__ = [
     "ModelFile",
     "Objective",
     "Op",
+    "OpElsewhere",
     "Outcome",
     "OutcomeText",
     "Pairs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ironlaw.records.numbers import Interval
-from ironlaw.records.vocabulary import Term
+from ironlaw.records.vocabulary import Pairs, Term
 
 DIAGNOSIS_SCHEMA = "ironlaw.diagnosis/1"
 
@@ -97,6 +97,34 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """What was seen inside a loaded model that neither counting nor timing shows; None is not known.
+
+    ``subnormal_weights`` and ``subnormal_activations`` are shares of values; ``flushed_speedup`` is a call's time
+    over that with subnormals flushed. ``zeros`` is the share of exact zeros in each weight that a product or
+    convolution read, ``zero_share`` that of all of them together. ``widths`` are channels by layer (``fc.in``,
+    ``fc.out``), ``pools`` threads by library. ``busy_threads`` used the CPU during calls. ``shapes`` were
+    tried; ``recompiles`` is how often the code that was compiled most often was compiled again. ``saturating``
+    counts int8 operators that multiply unsigned activations by weights over the whole signed range.
+    """
+
+    subnormal_weights: float | None = None
+    subnormal_activations: float | None = None
+    flushes_subnormals: bool = False
+    flushed_speedup: float | None = None
+    zero_share: float | None = None
+    zeros: Pairs = ()
+    widths: Pairs = ()
+    pools: Pairs = ()
+    busy_threads: int | None = None
+    graphs: int = 0
+    graph_breaks: int = 0
+    shapes: int = 1
+    recompiles: int = 0
+    saturating: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Perturbation:
     """One thing changed, and what the time did: ``seconds`` is what the change says that ``term`` takes of a call.
 
@@ -108,6 +136,57 @@ class Perturbation:
     seconds: Interval | None
     confirms: bool | None
     evidence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpElsewhere:
+    """One operator at the published peaks of another machine, totals over ``calls``.
+
+    ``arithmetic_s`` is None where no peak in ``dtype`` is published, ``traffic_s`` where no bandwidth is. ``side``
+    is None where the interval of bytes straddles the ridge, or one of the two is not known. ``here_s`` was measured.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: str
+    calls: int
+    here_s: float | None
+    arithmetic_s: float | None
+    traffic_s: Interval | None
+    side: Term | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elsewhere:
+    """A ledger carried to a published machine: what would dominate there, whether it fits, whether it would help.
+
+    Bounds are at published peaks, with what is neither arithmetic nor traffic here (dispatch above all) taken as 0 to
+    as much as here. ``at_most`` is the most that the machine can give over the time measured here; None where
+    nothing bounds it. ``speedup`` is None where its lower end is not known. ``helps`` and ``fits`` are None when
+    undetermined. ``counted_again`` says that the traffic was narrowed for that machine's cache (``cache_bytes``).
+    ``notes`` say what is not published and what is left out, ``sources`` where each number that was used comes from.
+    """
+
+    name: str
+    title: str
+    kind: str
+    cache_bytes: float | None
+    counted_again: bool
+    ops: tuple[OpElsewhere, ...]
+    terms: tuple[TermTime, ...]
+    dominant: Term | None
+    why: str
+    serial_bound_s: Interval | None
+    overlapped_bound_s: Interval | None
+    at_most: float | None
+    speedup: Interval | None
+    helps: bool | None
+    advice: str
+    fits: bool | None
+    fit: str
+    notes: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +205,7 @@ class Diagnosis:
     overlapped_bound_s: Interval | None = None
     findings: tuple[Finding, ...] = ()
     perturbations: tuple[Perturbation, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
     schema: str = DIAGNOSIS_SCHEMA
 
     def seconds(self, term: Term) -> float:

@@ -45,12 +45,17 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """What the user asked for. ``None`` is no limit."""
+    """What the user asked for. ``None`` is no limit.
+
+    With ``rate_per_s`` latency is what a request sees from its arrival to its answer, when requests arrive at random at
+    that rate; without it, what a call takes.
+    """
 
     objective: Objective = Objective.LATENCY
     max_drop: Budget = Budget(amount=0.01, relative=False)
     min_quality: float | None = None
     p99_s: float | None = None
+    rate_per_s: float | None = None
     max_size_bytes: int | None = None
     max_memory_bytes: int | None = None
     cores: int | None = None

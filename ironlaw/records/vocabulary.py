@@ -88,6 +88,7 @@ class Outcome(StrEnum):
     FALLBACK = "fallback"
     UNSETTLED = "unsettled"
     SCREENED_OUT = "screened_out"
+    UNMEASURED = "unmeasured"
     BUILD_FAILED = "build_failed"
     CRASHED = "crashed"
     HUNG = "hung"
@@ -137,6 +138,10 @@ _OUTCOMES = {
     ),
     Outcome.SCREENED_OUT: _text(
         "short measurements put it clearly behind the best point", "nothing: it cannot win here"
+    ),
+    Outcome.UNMEASURED: _text(
+        "the quantity that the objective asks for is not known for it",
+        "use a machine with counters, or a runtime whose operators can be counted",
     ),
     Outcome.BUILD_FAILED: _text("the model could not be brought into this form", "see the reason; other levers go on"),
     Outcome.CRASHED: _text("the worker process died", "see the reason; this runtime cannot run this model here"),

@@ -8,5 +8,5 @@
 - ``marks``: how a trial looks in every chart.
 - ``tables``, ``facts``: rows, names and values of the page as text.
 - ``html``: the page that holds them (``page.html``, ``page.css``, ``page.js``).
-- ``terminal``: tables for the command line.
+- ``terminal``: tables for the command line; ``elsewhere``: of a diagnosis carried to another machine.
 """

@@ -38,6 +38,9 @@ def _measured(found: Measurement) -> Facts:
     latency, energy = found.latency_s, found.energy_j
     tail = f"p90 {units.seconds(latency.p90)}, p99 {units.seconds(latency.p99)}"
     joules = f"{units.scaled(energy.value, 'J')}, {energy.source}" if energy.value is not None else units.UNKNOWN
+    if energy.value and energy.parts:
+        shares = [(name, float(part or 0.0) / energy.value) for name, part in energy.parts]
+        joules += ": " + ", ".join(f"{name} {units.percent(share)}" for name, share in shares)
     return [
         ("latency", f"p50 {units.seconds(latency.p50)}, {tail}, {latency.samples:,} calls"),
         ("not given", latency.refused),

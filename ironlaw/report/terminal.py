@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ironlaw.records import Axis, Diagnosis, Op, Outcome, Refusal, Run, Term, Trial
 from ironlaw.report import marks, roofline, units, words
+from ironlaw.report.elsewhere import elsewhere_table
 
 BAR = 20
 SHOWN = 8
@@ -77,6 +78,10 @@ def diagnosis_table(diagnosis: Diagnosis) -> RenderableType:
         Text(),
         _operators(diagnosis),
     ]
+    if diagnosis.findings:
+        parts += [Text(), _findings(diagnosis)]
+    if diagnosis.perturbations:
+        parts += [Text(), _perturbations(diagnosis)]
     if diagnosis.bounds:
         parts += [Text(), _bounds(diagnosis)]
     distance = next(iter(words.remaining(diagnosis)))
@@ -84,6 +89,8 @@ def diagnosis_table(diagnosis: Diagnosis) -> RenderableType:
     parts += [Text(), _text(distance)]
     if uncounted:
         parts.append(_text(f"Not counted: {', '.join(dict.fromkeys(uncounted))}."))
+    for there in diagnosis.elsewhere:
+        parts += [Text(), elsewhere_table(there)]
     return Group(*parts)
 
 
@@ -175,6 +182,34 @@ def _operators(diagnosis: Diagnosis) -> Table:
 
 def _time(op: Op) -> str:
     return "not timed" if op.time_s is None else units.seconds(op.time_s)
+
+
+def _perturbations(diagnosis: Diagnosis) -> Table:
+    """What each perturbation says that its term takes, and whether that agrees with the term above."""
+    columns = ("changed", "term", "says", "interval", "the term", "evidence")
+    table = _table("causes by perturbation", columns, right=(2,))
+    verdicts = {True: Text("confirmed", style="green"), False: Text("refuted", style="red"), None: Text("open", "dim")}
+    for one in diagnosis.perturbations:
+        seconds = one.seconds
+        table.add_row(
+            _text(one.name),
+            _text(str(one.term)),
+            _text(units.seconds(seconds.value) if seconds else units.UNKNOWN),
+            _text(units.seconds_range(seconds) if seconds else ""),
+            verdicts[one.confirms],
+            _text(one.evidence),
+        )
+    return table
+
+
+def _findings(diagnosis: Diagnosis) -> Table:
+    """Silent killers with their evidence, and below it what to do."""
+    table = _table("silent killers", ("killer", "share", "evidence, and what to do"), right=(1,))
+    for one in diagnosis.findings:
+        share = units.UNKNOWN if one.share is None else units.percent(one.share)
+        cure = Text("\n-> ", style="green").append(units.plain(one.remedy), style="")
+        table.add_row(_text(words.killer(one), style="bold"), _text(share), _text(one.evidence).append_text(cure))
+    return table
 
 
 def _bounds(diagnosis: Diagnosis) -> Table:

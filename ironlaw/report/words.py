@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ironlaw.records import Bound, Certificate, Diagnosis, Goal, Objective, Outcome, Run, Term, Trial
+from ironlaw.records import Bound, Certificate, Diagnosis, Finding, Goal, Objective, Outcome, Run, Term, Trial
 from ironlaw.report import units
 
 BETTER = {
@@ -30,6 +30,7 @@ OUTCOME = {
     Outcome.FALLBACK: "fell back",
     Outcome.UNSETTLED: "unsettled",
     Outcome.SCREENED_OUT: "screened out",
+    Outcome.UNMEASURED: "not measured",
     Outcome.BUILD_FAILED: "build failed",
     Outcome.CRASHED: "crashed",
     Outcome.HUNG: "hung",
@@ -117,6 +118,8 @@ def goal(wanted: Goal) -> str:
     parts = [f"objective {wanted.objective}", f"quality drop at most {wanted.max_drop}"]
     if wanted.min_quality is not None:
         parts.append(f"quality at least {units.metric(wanted.min_quality)}")
+    if wanted.rate_per_s is not None:
+        parts.append(f"latency from arrival to answer at {wanted.rate_per_s:g} requests a second")
     if wanted.p99_s is not None:
         parts.append(f"p99 at most {units.seconds(wanted.p99_s)}")
     if wanted.max_size_bytes is not None:
@@ -170,6 +173,11 @@ def remaining(diagnosis: Diagnosis) -> Iterable[str]:
 def ranked(bounds: tuple[Bound, ...]) -> list[Bound]:
     """The most promising first."""
     return sorted(bounds, key=lambda b: -b.speedup)
+
+
+def killer(found: Finding) -> str:
+    """The kind of a finding as words: ``page faults``."""
+    return found.kind.replace("_", " ")
 
 
 def terms_in_order(*diagnoses: Diagnosis | None) -> list[Term]:

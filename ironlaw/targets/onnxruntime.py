@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, KernelRate, Op, UserError
+from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, Inspection, KernelRate, Op, UserError
 from ironlaw.targets import _artefacts, _ort_calibration, _ort_graph
 
 if TYPE_CHECKING:
@@ -120,6 +120,12 @@ class OnnxRuntimeSession:
 
     def fetch(self, result: Any) -> list[np.ndarray]:
         return list(result.copy_outputs_to_cpu())
+
+    def inspect(self, native: _Native) -> Inspection:
+        """int8 products that saturate where this CPU has no dot product; nothing else is looked at."""
+        from ironlaw.measure.inspection_onnx import saturating_pairs
+
+        return Inspection(saturating=saturating_pairs(Path(self._path)))
 
     def profile(self, native: _Native, calls: int) -> tuple[Op, ...]:
         """One Op a node of the optimised graph, mean over ``calls``; control-flow nodes give their insides."""

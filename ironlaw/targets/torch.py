@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ironlaw.contracts import Session
 from ironlaw.forms import convert, nearest
-from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, KernelRate, Op, UserError
+from ironlaw.records import Artefact, Candidate, Certificate, Execution, Form, Inspection, KernelRate, Op, UserError
 from ironlaw.targets import _torch_run as runs
 
 if TYPE_CHECKING:
@@ -93,6 +93,16 @@ class _TorchSession:
 
         ops: tuple[Op, ...] = profile_torch.profile(lambda: self.call(native), calls)
         return ops
+
+    def inspect(self, native: tuple[Any, ...]) -> Inspection:
+        """Values, threads and compiled code; other batch sizes are tried where the user's own code is compiled."""
+        from ironlaw.measure import inspection
+
+        vary = not self._artefact.execution.option("compile") and all(one.batched for one in self._artefact.inputs)
+        seen: Inspection = inspection.inspect_torch(
+            self._runner.module, lambda *inputs: self.call(inputs), native, vary=vary
+        )
+        return seen
 
     def certify(self) -> Certificate:
         native = runs.example(self._artefact)

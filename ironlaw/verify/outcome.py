@@ -47,6 +47,8 @@ def limits_broken(goal: Goal, measured: Measurement) -> str:
             broken.append(f"p99 is not known ({measured.latency_s.refused})")
         elif p99 > goal.p99_s:
             broken.append(f"p99 {p99 * 1e3:.3g} ms is over {goal.p99_s * 1e3:.3g} ms")
+    if goal.rate_per_s is not None and measured.throughput_per_s <= goal.rate_per_s:
+        broken.append(f"{goal.rate_per_s:g}/s arrive, at most {measured.throughput_per_s:.4g}/s are served")
     if goal.max_size_bytes is not None and measured.size_bytes > goal.max_size_bytes:
         broken.append(f"size {measured.size_bytes:,} B is over {goal.max_size_bytes:,} B")
     if goal.max_memory_bytes is not None and measured.peak_memory_bytes > goal.max_memory_bytes:

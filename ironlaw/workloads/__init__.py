@@ -1,6 +1,7 @@
 """What a person brings: loading it, checking it, and keeping it for workers.
 
-- ``inference``: the record that users fill in
+- ``inference``, ``training``: the records that users fill in
+- ``parcel``, ``job``: a training job by value, and open in a fresh process
 - ``load``: from ``file.py:name``, ``model.onnx`` or ``demo:NAME`` to a workload; ``onnxdata`` for the second
 - ``source``: the user's own code: loading it, blaming the right line, carrying it by value
 - ``opening``, ``eager``, ``onnxfile``, ``local``: a model as the parent runs it

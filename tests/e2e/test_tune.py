@@ -155,6 +155,50 @@ def test_scalar_metric_is_bounded_by_disagreements(run_ironlaw: Run, workload_fi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(
+    ("options", "gained"),
+    [
+        (["--objective", "throughput", "--include", "batch"], "throughput_per_s"),
+        (["--objective", "size", "--include", "int8_static", "--max-drop", "20pt"], "size_bytes"),
+        (["--objective", "memory", "--include", "runtime"], "peak_memory_bytes"),
+        (["--objective", "energy", "--allow-modelled", "--include", "int8_static", "--max-drop", "20pt"], "energy_j"),
+        (["--rate", "2000/s", "--p99", "200ms", "--include", "runtime"], "latency_s"),
+    ],
+    ids=["throughput", "size", "memory", "energy", "rate"],
+)
+def test_every_objective_is_measured_and_won(
+    run_ironlaw: Run, workload_file: Path, options: list[str], gained: str
+) -> None:
+    """What the objective names is better at the chosen point than at the baseline, by the run's own numbers."""
+    done = run_ironlaw("tune", f"{workload_file}:workload", *options, "--time-limit", "80s", "--json", "-", "--quiet")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    schema = json.loads(resources.files("ironlaw").joinpath("schemas/run-1.json").read_text())
+    jsonschema.validate(run, schema)
+    best = next(t for t in (run["baseline"], *run["trials"]) if t["id"] == run["best"])
+    before, after = (_number(t["measured"][gained]) for t in (run["baseline"], best))
+    assert best["id"] != run["baseline"]["id"], run["account"]
+    assert after > before if gained == "throughput_per_s" else after < before
+
+
+def _number(measured: float | dict[str, float]) -> float:
+    if isinstance(measured, dict):
+        return measured["value"] if "value" in measured else measured["p50"]
+    return measured
+
+
+def test_energy_without_counters_needs_a_word(run_ironlaw: Run, workload_file: Path) -> None:
+    from ironlaw.measure.energy import counter
+
+    if counter() is not None:
+        pytest.skip("this machine has energy counters")
+    done = run_ironlaw("tune", f"{workload_file}:workload", "--objective", "energy")
+    assert done.returncode == 4
+    assert "--allow-modelled" in done.stderr
+
+
+@pytest.mark.slow
 def test_constraint_that_nothing_meets_exits_3_and_is_saved(run_ironlaw: Run, workload_file: Path, home: Path) -> None:
     done = run_ironlaw(
         "tune",

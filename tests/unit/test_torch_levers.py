@@ -280,10 +280,18 @@ def test_a_compiler_gains_by_what_it_can_fuse(here: Candidate) -> None:
     library = [op("conv", "conv", 9e-3)]
     much = Compile().predict(here, CompileSettings(), diagnosis(fusible, memory=0.6, compute=0.3), machine()).speedup
     little = Compile().predict(here, CompileSettings(), diagnosis(library, compute=0.9), machine()).speedup
-    assert much.value == pytest.approx(1 / (0.4 + 0.6 / 5))
-    assert little.value == pytest.approx(1.0)
+    guards_s = 14 * machine().ceiling("dispatch").value
+    assert much.value == pytest.approx(10e-3 / (4e-3 + 6e-3 / 5 + guards_s))
+    assert little.value == pytest.approx(10e-3 / (10e-3 + guards_s))
     assert little.low < 1, "compiled can be slower"
     assert much.high > 2 > little.high
+
+
+def test_a_call_shorter_than_the_guards_of_compiled_code_is_refused(here: Candidate) -> None:
+    short = dataclasses.replace(diagnosis([op("relu", "elementwise", 1e-6)], latency=0.8), total_s=5e-6)
+    answer = Compile().applies(here, short, machine())
+    assert not answer
+    assert "compile a larger region" in answer.reason
 
 
 def test_ahead_of_time_saves_more_dispatch_than_in_process(here: Candidate) -> None:

@@ -57,8 +57,9 @@ class Batch:
     Settings: ClassVar[type] = BatchSettings
 
     def applies(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Yes | No:
-        if candidate.goal.objective is not Objective.THROUGHPUT:
-            return No(f"a larger batch raises throughput and latency; the objective is {candidate.goal.objective}")
+        goal = candidate.goal
+        if goal.objective is not Objective.THROUGHPUT and goal.rate_per_s is None:
+            return No(f"a larger batch raises throughput and latency; the objective is {goal.objective}")
         if not candidate.snapshot.dynamic:
             return No(f"the model is fixed at batch {candidate.snapshot.batch}")
         if not self.options(candidate, diagnosis, machine):

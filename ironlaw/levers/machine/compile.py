@@ -17,6 +17,8 @@ from ironlaw.levers._torch import compiled, measured_on_torch
 from ironlaw.records import Axis, Candidate, Change, Diagnosis, Interval, Kind, Machine, Prediction, Term
 
 _COMPILE_S = 25.0
+_GUARDS = Interval(low=6.0, value=14.0, high=30.0)
+"""What entering compiled code costs in every call (guards on shapes, dtypes and globals), in eager dispatches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +48,14 @@ class Compile:
     def applies(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Yes | No:
         if candidate.execution.target == "aotinductor":
             return No("AOTInductor has compiled this candidate already")
-        return measured_on_torch(candidate, diagnosis, "torch.compile")
+        asked = measured_on_torch(candidate, diagnosis, "torch.compile")
+        guards = _guards_s(machine)
+        if asked and guards and diagnosis.total_s < guards.low:
+            return No(
+                f"compile refused: a call takes {diagnosis.total_s * 1e6:.3g} us, and entering compiled code "
+                f"{guards.low * 1e6:.3g} to {guards.high * 1e6:.3g} us: compile a larger region"
+            )
+        return asked
 
     def options(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Sequence[Option]:
         """Frozen weights first; unfrozen is what a plain ``torch.compile`` gives and stays on the table."""
@@ -61,8 +70,28 @@ class Compile:
         dispatch = (
             Interval(low=1.2, value=2.5, high=10.0) if settings.freezing else Interval(low=1.1, value=2.0, high=8.0)
         )
-        return compiled(diagnosis, dispatch=dispatch, basis="fusion of small operators and less dispatch")
+        found = compiled(diagnosis, dispatch=dispatch, basis="fusion of small operators and less dispatch")
+        return _with_guards(found, diagnosis, machine)
 
     def apply(self, candidate: Candidate, settings: CompileSettings) -> tuple[Candidate, Change]:
         execution = candidate.execution.with_options(compile=True, freezing=settings.freezing, mode=settings.mode)
         return changed(self, candidate, settings, execution=execution)
+
+
+def _guards_s(machine: Machine) -> Interval | None:
+    found = machine.ceiling("dispatch", refused=True)
+    return _GUARDS.scaled(found.value) if found else None
+
+
+def _with_guards(found: Prediction, diagnosis: Diagnosis, machine: Machine) -> Prediction:
+    """The prediction with what guards add to every call."""
+    guards, gain, total = _guards_s(machine), found.speedup, diagnosis.total_s
+    if guards is None:
+        return found
+    speedup = Interval(
+        low=total / (total / gain.low + guards.high),
+        value=total / (total / gain.value + guards.value),
+        high=total / (total / gain.high + guards.low),
+    )
+    basis = f"{found.basis}; guards take {guards.value * 1e6:.3g} us a call"
+    return Prediction(speedup=speedup, basis=basis)

@@ -54,7 +54,7 @@ class Replicas:
     Settings: ClassVar[type] = ReplicaSettings
 
     def applies(self, candidate: Candidate, diagnosis: Diagnosis, machine: Machine) -> Yes | No:
-        if candidate.goal.objective is not Objective.THROUGHPUT:
+        if candidate.goal.objective is not Objective.THROUGHPUT and candidate.goal.rate_per_s is None:
             return No(f"replicas raise throughput; the objective is {candidate.goal.objective}")
         if _cores(candidate, machine) < 2:
             return No("one core may be used here: a second process would share it")

@@ -74,7 +74,7 @@ def test_the_shape_that_is_promised() -> None:
     assert best["measured"]["speedup"]["median"] == 6.6
     assert best["measured"]["speedup"]["proven"] is True
     assert best["measured"]["latency_s"]["p50"] == pytest.approx(17.2e-3 / 6.6)
-    assert best["measured"]["energy_j"] == {"value": 0.081, "source": "modelled"}
+    assert best["measured"]["energy_j"] == {"value": 0.081, "source": "modelled", "parts": {}}
     assert best["quality"]["drop"] == 0.002
     assert best["certificate"]["converted"] == 49
     assert by_id["t08"]["measured"]["speedup"]["proven"] is False, "unsettled is never proven"
