@@ -294,6 +294,7 @@ def test_library_calls_are_read_from_what_aotinductor_writes() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_rates_of_torch_cover_the_kinds_within_their_budget() -> None:
     rates = registry.target("torch").calibrate(1, 2.0)
     assert {r.kind for r in rates} >= {

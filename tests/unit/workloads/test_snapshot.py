@@ -221,6 +221,7 @@ def digest_in_new_process(spec, store):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_address_is_the_same_in_other_processes_and_folders_and_follows_the_code(tmp_path):
     store = tmp_path / "store"
     first = digest_in_new_process(write_user(tmp_path / "a"), store)
