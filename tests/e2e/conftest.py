@@ -82,7 +82,7 @@ def ironlaw(*arguments: str, home: Path, **settings: object) -> subprocess.Compl
         env={**os.environ, "IRONLAW_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "160"},
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=400,
         **settings,  # type: ignore[call-overload]
     )
 

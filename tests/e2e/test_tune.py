@@ -171,7 +171,7 @@ def test_every_objective_is_measured_and_won(
     run_ironlaw: Run, workload_file: Path, options: list[str], gained: str
 ) -> None:
     """What the objective names is better at the chosen point than at the baseline, by the run's own numbers."""
-    done = run_ironlaw("tune", f"{workload_file}:workload", *options, "--time-limit", "140s", "--json", "-", "--quiet")
+    done = run_ironlaw("tune", f"{workload_file}:workload", *options, "--time-limit", "200s", "--json", "-", "--quiet")
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)
     schema = json.loads(resources.files("ironlaw").joinpath("schemas/run-1.json").read_text())
