@@ -15,7 +15,7 @@ from ironlaw.measure.energy import counter
 from ironlaw.measure.process import WorkerFailure
 from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain, ratios_of
 from ironlaw.records import Change, Energy, Form, Gain, Goal, Ledger, Measurement, Objective, Outcome, Quality, Trial
-from ironlaw.verify.outcome import verdict
+from ironlaw.verify.outcome import limits_broken, verdict
 from ironlaw.verify.quality import judge
 from ironlaw.verify.scalar import judge_scalar
 
@@ -77,7 +77,7 @@ class Judge:
         ranked = []
         for subject in subjects:
             gain = self.screened(subject)
-            if gain and gain > 1.0 and keeps_budget(self.trial(subject)):
+            if gain and gain > 1.0 and self.may_win(self.trial(subject)):
                 ranked.append((gain, subject))
         ranked.sort(key=lambda pair: -pair[0])
         return [subject for gain, subject in ranked[:size] if gain >= REACH * ranked[0][0]]
@@ -89,6 +89,15 @@ class Judge:
         origin = found[0].plan.steps[:-1] if found else ()
         parents = [s for s in everything if origin and s.plan.steps == origin and s not in found]
         return found + [s for s in parents if s.failure is None and s.launches]
+
+    def may_win(self, trial: Trial) -> bool:
+        """Within the quality budget and the limits; a percentile that so few calls cannot support is still open."""
+        if trial.quality is None or not trial.quality.within or trial.measured is None:
+            return False
+        if trial.outcome == Outcome.CONSTRAINT and trial.measured.latency_s.p99 is None:
+            others = dataclasses.replace(self.goal, p99_s=None)
+            return not limits_broken(others, trial.measured) and self.goal.target in (None, trial.execution.target)
+        return trial.outcome not in _USELESS
 
     def trial(self, subject: Subject) -> Trial:
         """The record of a subject with its verdict."""
@@ -185,11 +194,6 @@ def _planned(subject: Subject) -> tuple[Change, ...]:
     return tuple(
         Change(lever=step.lever, version=step.version, settings=step.settings, claims=()) for step in subject.plan.steps
     )
-
-
-def keeps_budget(trial: Trial) -> bool:
-    """Whether its quality is within the budget, its limits are kept, and it did what its name says."""
-    return trial.quality is not None and trial.quality.within and trial.outcome not in _USELESS
 
 
 _USELESS = frozenset({Outcome.NO_OP, Outcome.FALLBACK, Outcome.CONSTRAINT, Outcome.OVER_BUDGET})

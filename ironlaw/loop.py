@@ -14,7 +14,7 @@ from ironlaw import account, finished
 from ironlaw.bench import Bench, Subject
 from ironlaw.examining import examined
 from ironlaw.finished import Finished
-from ironlaw.judging import Judge, keeps_budget
+from ironlaw.judging import Judge
 from ironlaw.measure.paired import FULL, SHORT
 from ironlaw.measure.statistics import MIN_LAUNCHES
 from ironlaw.plan.search import Search
@@ -154,7 +154,7 @@ class Loop:
         if gain is not None and self.judge.worth_scoring(gain):
             self.bench.score(subject)
         trial = self.judge.trial(subject)
-        self.search.observe(subject.plan, gain, within_budget=keeps_budget(trial))
+        self.search.observe(subject.plan, gain, within_budget=self.judge.may_win(trial))
         self.talk(account.trial_line(trial, gain))
 
     def _extend_best(self) -> None:
