@@ -13,7 +13,7 @@ from ironlaw.bench import Bench, Subject
 from ironlaw.diagnose.energy import modelled
 from ironlaw.measure.energy import counter
 from ironlaw.measure.process import WorkerFailure
-from ironlaw.measure.summary import fixed_gain, floor_of, measurement, paired_gain, ratios_of
+from ironlaw.measure.summary import fixed_gain, floor_of, measurement, memory_gain, paired_gain, ratios_of
 from ironlaw.records import Change, Energy, Form, Gain, Goal, Ledger, Measurement, Objective, Outcome, Quality, Trial
 from ironlaw.verify.outcome import limits_broken, verdict
 from ironlaw.verify.quality import judge
@@ -39,6 +39,8 @@ class Judge:
     @property
     def floor(self) -> float:
         """The smallest gain that may be claimed here and now; 1 for what does not vary between launches."""
+        if self.goal.objective == Objective.MEMORY:
+            return memory_gain(self.bench.self_launches, self.bench.baseline.launches, self.bench.self_launches).floor
         return floor_of(self.bench.self_launches, self.goal.objective) if self._by_blocks else 1.0
 
     def screened(self, subject: Subject) -> float | None:
@@ -176,7 +178,7 @@ class Judge:
         if self.goal.objective == Objective.ENERGY:
             one, two = before.energy_j.value, measured.energy_j.value
             return fixed_gain(one / before.batch, two / measured.batch) if one and two else None
-        return fixed_gain(before.peak_memory_bytes, measured.peak_memory_bytes)
+        return memory_gain(subject.launches, self.bench.baseline.launches, self.bench.self_launches)
 
     def _quality(self, subject: Subject) -> Quality | None:
         ours, theirs = subject.scores, self.bench.baseline.scores

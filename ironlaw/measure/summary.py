@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -75,6 +76,13 @@ def _counted(launches: Sequence[Launch], calls: int) -> Energy | None:
     """Joules of one call by the counters; None when a launch was taken without them."""
     joules = [launch.energy_j for launch in launches if launch.energy_j is not None]
     return Energy(value=sum(joules) / calls, source="counter") if len(joules) == len(launches) else None
+
+
+def memory_gain(launches: Sequence[Launch], baseline: Sequence[Launch], again: Sequence[Launch]) -> Gain:
+    """How many times less memory: peaks of launches vary, and those of the baseline ``again`` show by how much."""
+    base = statistics.median(launch.peak_memory_bytes for launch in baseline)
+    ratios, itself = ([[math.log(base / one.peak_memory_bytes)] for one in group] for group in (launches, again))
+    return gain_of(ratios, floor=claim_floor(itself), settled=True)
 
 
 def launch_data(launch: Launch) -> dict[str, Any]:

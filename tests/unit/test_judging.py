@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ironlaw.judging import Judge
+from ironlaw.measure.paired import Launch
+from ironlaw.measure.summary import memory_gain
 from ironlaw.records import Goal, Outcome, Trial
 
 sys.path.insert(0, str(Path(__file__).parent / "report"))
@@ -39,3 +41,15 @@ def screened(p99: float | None) -> Trial:
 )
 def test_a_percentile_that_is_not_known_yet_keeps_a_point_in_the_race(goal: Goal, p99: float, stays: bool) -> None:
     assert Judge(bench=NO_BENCH, goal=goal).may_win(screened(p99)) is stays
+
+
+def peaks(*megabytes: float) -> list[Launch]:
+    return [Launch(peak_memory_bytes=int(m * 1e6)) for m in megabytes]
+
+
+def test_memory_that_varies_from_launch_to_launch_is_no_gain() -> None:
+    baseline, again = peaks(100, 104, 96), peaks(99, 105, 97)
+    assert not memory_gain(peaks(98, 103, 95, 100, 97), baseline, again).proven
+    found = memory_gain(peaks(33, 34, 33, 32, 33), baseline, again)
+    assert found.proven
+    assert found.low < 100 / 33 < found.high
