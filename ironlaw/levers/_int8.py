@@ -2,7 +2,8 @@
 
 The answer comes from measured kernel rates of the runtime in question, never from a flag alone: a CPU
 without VNNI has int8 kernels that are slower than its float ones, and then the refusal says by how much.
-For the objectives size and memory the kernels do not matter, and only the share of quantisable weights does.
+For the objectives size and memory the kernels do not matter, and only the share of quantisable weights does; nor does a
+slower kernel decide about energy, which narrow products and moves may save all the same: it is tried and measured.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ironlaw.records import (
 )
 
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"})
-_BY_SIZE = (Objective.SIZE, Objective.MEMORY)
+NOT_BY_TIME = (Objective.SIZE, Objective.MEMORY, Objective.ENERGY)
 _WORTH = 1.05
 _FEATURE_NORM = re.compile(r"layer_?norm|rms_?norm|SimplifiedLayerNorm", re.IGNORECASE)
 _NAMED = 20
@@ -79,7 +80,7 @@ def judge(
     ops = quantisable(diagnosis, kinds)
     if not ops:
         return No(f"{lever} refused: no convolution or matrix product with weights in float")
-    if candidate.goal.objective in _BY_SIZE:
+    if candidate.goal.objective in NOT_BY_TIME:
         return Yes()
     slower = _slower(machine, {op.kind for op in ops}, target, diagnosis.threads)
     if slower:

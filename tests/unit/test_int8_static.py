@@ -216,8 +216,8 @@ def test_it_refuses_with_numbers_where_int8_kernels_are_slower(tmp_path):
     answer = LEVER.applies(candidate, diagnosis, work.machine(slow))
     assert isinstance(answer, No)
     assert "int8 conv reaches 20 GFLOP/s against 30" in answer.reason
-    smaller = replace(candidate, goal=Goal(objective=Objective.SIZE))
-    assert LEVER.applies(smaller, diagnosis, work.machine(slow))
+    for objective in (Objective.SIZE, Objective.MEMORY, Objective.ENERGY):
+        assert LEVER.applies(replace(candidate, goal=Goal(objective=objective)), diagnosis, work.machine(slow))
 
 
 def test_it_refuses_a_model_without_weights_in_float(tmp_path):

@@ -82,7 +82,7 @@ class Int8Dynamic:
             )
         threads = candidate.execution.threads
         gain = _int8.gain_over_float(diagnosis, machine, products, target=_TARGET, threads=threads)
-        if products and gain and gain.high < _WORTH and candidate.goal.objective != Objective.SIZE:
+        if products and gain and gain.high < _WORTH and candidate.goal.objective not in _int8.NOT_BY_TIME:
             return No(
                 f"int8_dynamic refused: int8 for {len(products)} products of {len(every)} operators with weights "
                 f"gives at most {gain.high:.2f}x over onnxruntime in float"
