@@ -72,6 +72,8 @@ def diagnose_step(
         ),
         serial_bound_s=work.serial_bound_s if on_host else None,
         overlapped_bound_s=work.overlapped_bound_s if on_host else None,
+        step=times,
+        loader=loader,
     )
     return confirmed(found, [_cached_input(found, times)])
 

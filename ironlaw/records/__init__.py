@@ -6,7 +6,7 @@ names and SI inside; a prediction or a measured quantity is an :class:`Interval`
 ``None`` with a reason beside it, never 0.
 
 vocabulary   kinds, axes, terms, objectives, forms, outcomes; UserError
-numbers      intervals, budgets, the goal
+numbers      intervals, gains, budgets, the goal
 machine      identity, conditions, ceilings, kernel rates
 workload     snapshot, execution, change, candidate
 diagnosis    operators, ledger, terms, bounds, findings, perturbations, other machines
@@ -48,16 +48,17 @@ from ironlaw.records.machine import (
 )
 from ironlaw.records.numbers import (
     Budget,
+    Gain,
     Goal,
     Interval,
     exactly,
 )
+from ironlaw.records.training import Loader, StepTimes
 from ironlaw.records.trial import (
     RUN_SCHEMA,
     Artefact,
     Certificate,
     Energy,
-    Gain,
     Measurement,
     Percentiles,
     Prediction,
@@ -116,6 +117,7 @@ __all__ = [
     "KernelRate",
     "Kind",
     "Ledger",
+    "Loader",
     "Machine",
     "Measurement",
     "ModelFile",
@@ -133,6 +135,7 @@ __all__ = [
     "Run",
     "Scalar",
     "Snapshot",
+    "StepTimes",
     "TensorSpec",
     "Term",
     "TermTime",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ironlaw.records.numbers import Interval
+from ironlaw.records.training import Loader, StepTimes
 from ironlaw.records.vocabulary import Pairs, Term
 
 DIAGNOSIS_SCHEMA = "ironlaw.diagnosis/1"
@@ -191,7 +192,10 @@ class Elsewhere:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """Terms that sum to the measured time; ``dominant`` is None when undetermined."""
+    """Terms that sum to the measured time; ``dominant`` is None when undetermined.
+
+    ``step`` and ``loader`` are those of a training job: its time is that of a step.
+    """
 
     total_s: float
     terms: tuple[TermTime, ...]
@@ -206,6 +210,8 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     perturbations: tuple[Perturbation, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
+    step: StepTimes | None = None
+    loader: Loader | None = None
     schema: str = DIAGNOSIS_SCHEMA
 
     def seconds(self, term: Term) -> float:

@@ -1,4 +1,4 @@
-"""Numbers with their intervals, and what the user asks for."""
+"""Numbers with their intervals, a paired gain, and what the user asks for."""
 
 from __future__ import annotations
 
@@ -25,6 +25,22 @@ class Interval:
 
     def scaled(self, factor: float) -> Interval:
         return Interval(low=self.low * factor, value=self.value * factor, high=self.high * factor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """Paired ratio to the baseline (above 1 is better), 95 %; ``floor`` is the smallest claimable gain."""
+
+    median: float
+    low: float
+    high: float
+    floor: float
+    settled: bool
+    launches: int
+
+    @property
+    def proven(self) -> bool:
+        return self.settled and self.low > max(1.0, self.floor)
 
 
 def exactly(value: float) -> Interval:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ironlaw.records.numbers import Interval
-from ironlaw.records.trial import Gain
+from ironlaw.records.numbers import Gain, Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +58,10 @@ class Loader:
     receiving a ready batch from a worker. ``cpu_share`` is CPU time over wall time while loading: below 1 it waits for
     storage or a network. ``worker_cpu`` is what one loader worker takes of a CPU while the job trains,
     ``worker_threads`` the threads that it has.
+
+    Of a dataset that is read by index: ``samples`` in all, ``sample_bytes`` of one as tensors (None where shapes
+    differ), whether it ``repeats`` (the same index gives the same sample), and whether a list of indices gives the
+    collated batch (``slices``).
     """
 
     kind: str
@@ -74,6 +77,10 @@ class Loader:
     cpu_share: float | None = None
     worker_cpu: float | None = None
     worker_threads: int | None = None
+    samples: int | None = None
+    sample_bytes: int | None = None
+    repeats: bool | None = None
+    slices: bool | None = None
     note: str = ""
 
     @property

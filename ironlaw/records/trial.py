@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ironlaw.records.diagnosis import Diagnosis
 from ironlaw.records.machine import Environment, Machine
-from ironlaw.records.numbers import Goal, Interval
+from ironlaw.records.numbers import Gain, Goal, Interval
 from ironlaw.records.vocabulary import Outcome, Pairs
 from ironlaw.records.workload import Change, Execution, TensorSpec
 
@@ -68,22 +68,6 @@ class Measurement:
     threads_effective: float
     foreign_cpu: float
     energy_j: Energy
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
-    """Paired ratio to the baseline (above 1 is better), 95 %; ``floor`` is the smallest claimable gain."""
-
-    median: float
-    low: float
-    high: float
-    floor: float
-    settled: bool
-    launches: int
-
-    @property
-    def proven(self) -> bool:
-        return self.settled and self.low > max(1.0, self.floor)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
