@@ -1,10 +1,10 @@
-"""What a lever would give, before anything is measured: three functions that every lever shares.
+"""What a lever would give, before anything is measured: functions that every lever shares, and the time of a call.
 
 Why calibrated rates and not peaks: a constant-efficiency roofline is tens of per cent off, while rates per
 operator kind, taken on this machine on shapes that are not the workload's, are about ten. How much a kind's
 rate varies over shapes is known; a part of that is taken as shared by all operators of the kind, the rest
 averages out over them, and kinds err independently. Intervals are 90 %; where calibration is missing
-they are wide and ``basis`` says so. It refuses to predict page faults (measured only).
+they are wide and ``basis`` says so. It refuses to predict page faults (measured only): they only widen an interval.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from ironlaw.fusion import fused
 from ironlaw.rates import ARITHMETIC, EAGER, LEAST_SIGMA, Z90, Rate, op_seconds, rate_of, stream_rate
-from ironlaw.records import Diagnosis, Interval, Ledger, Machine, Prediction, Term, precision
+from ironlaw.records import Diagnosis, Interval, Ledger, Machine, Op, Prediction, Term, precision
 
-__all__ = ["ARITHMETIC", "EAGER", "amdahl", "fused", "moved", "of_kinds", "seconds"]
+__all__ = ["ARITHMETIC", "EAGER", "amdahl", "call", "fused", "moved", "of_kinds", "seconds"]
 
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
@@ -27,6 +27,11 @@ _SAME_SIGMA = 0.03
 _MOST_CARRIED = 0.55
 """Log of the most that an error on the present target changes a prediction for another (1.7x)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
+_MODULES_PER_OP = 1.0
+"""Python modules that are called for one eager operator; from none to twice as many."""
+_FAULTING_BYTES = 128 * 1024
+"""glibc's first mmap threshold: smaller buffers are reused and do not fault again."""
+_PAGE_BYTES = 4096.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +51,22 @@ def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, thread
     """
     parts = _parts(ledger, machine, target, dtype, threads)
     return _sum(parts) if parts else None
+
+
+def call(ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int) -> Interval | None:
+    """Seconds of one whole call from its ledger alone, or None when nothing at all was measured here.
+
+    :func:`seconds`, and for eager torch the modules that call its operators. Whether large buffers fault again in
+    every call depends on the allocator's history, so that page faults widen the high end and move nothing.
+    """
+    found = seconds(ledger, machine, target=target, dtype=dtype, threads=threads)
+    if found is None or target != EAGER:
+        return found
+    module, fault = machine.ceiling("module_call"), machine.ceiling("fault")
+    computing = sum(op.calls for op in ledger.ops if op.kind != "view")
+    python_s = _MODULES_PER_OP * computing * module.value if module else 0.0
+    faults_s = sum(_pages(op) for op in ledger.ops) * fault.value if fault else 0.0
+    return Interval(low=found.low, value=found.value + python_s, high=found.high + 2.0 * python_s + faults_s)
 
 
 def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, threads: int) -> Prediction:
@@ -128,6 +149,12 @@ def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: i
             sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
             parts[kind] = _Part(seconds=total, sigma=max(LEAST_SIGMA, sigma), rate=rates[kind])
     return parts
+
+
+def _pages(op: Op) -> float:
+    """Pages of an operator's fresh results: half of its activations, where one result is large enough to be mapped."""
+    fresh = (op.bytes_high - op.weights_bytes) / 2.0 if op.kind != "view" else 0.0
+    return fresh / _PAGE_BYTES if fresh >= _FAULTING_BYTES * op.calls else 0.0
 
 
 def _sum(parts: dict[str, _Part]) -> Interval:

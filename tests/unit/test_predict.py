@@ -103,6 +103,24 @@ def test_eager_seconds_are_work_over_rate_plus_calls():
     assert 0.0 < found.low < found.value < found.high
 
 
+def test_a_whole_eager_call_pays_its_modules_and_may_fault_in_large_results():
+    ceilings = (ceiling("dispatch", 1e-6), ceiling("module_call", 2e-6), ceiling("fault", 5e-7))
+    kernels = [kernel(target, kind, 1e10) for target in ("torch", "ort") for kind in ("conv", "elementwise")]
+    host = machine(*kernels, ceilings=ceilings)
+    book = ledger(
+        op("conv", flops=1e9, high=9e6, weights=1e6, calls=4),  # 1 MB of result each: mapped, and may fault
+        op("elementwise", name="add", high=4e5, calls=10),  # 20 kB each: reused
+        op("view", calls=7, high=9e9),
+    )
+    run, whole = (f(book, host, target="torch", dtype="fp32", threads=1) for f in (predict.seconds, predict.call))
+    assert whole.low == run.low
+    assert whole.value == pytest.approx(run.value + 14 * 2e-6)
+    assert whole.high == pytest.approx(run.high + 28 * 2e-6 + 4e6 / 4096 * 5e-7)
+    graph = {"target": "ort", "dtype": "fp32", "threads": 1}
+    assert predict.call(book, host, **graph) == predict.seconds(book, host, **graph)
+    assert predict.call(book, machine(), target="torch", dtype="fp32", threads=1) is None
+
+
 def test_a_graph_runtime_keeps_only_what_it_cannot_fuse():
     names = [(one.name, one.calls) for one in predict.fused(NET)]
     assert names == [("convolution", 10), ("addmm", 1)]
