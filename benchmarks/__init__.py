@@ -6,6 +6,7 @@ search      how near to the best of a full grid does tune come in a quarter of t
 prediction  how near are predicted gains to measured ones, on models that nothing was calibrated on?
 peers       the tuned point against what other tools give by themselves
 memory      how near is the predicted peak memory of a training step to what is measured?
+latency     how near is the predicted time of a call to the measured one, on unseen models?
 
 common      options, goals, the JSON contract      arithmetic  means, intervals, verdicts on goals
 rounds      arms interleaved in one run, resumable  arms        what a peer is, as levers or an artefact of its own
@@ -13,8 +14,10 @@ contest     one case of ``peers``                         foreign     peers in e
 peer_scripts  what runs there
 grid        the committed grid of ``search``        families    the held-out models of ``prediction``
 spin        a worker whose every call takes 50 us   trained     the models and steps of ``memory``
+unseen      the models of ``latency``, of which those that ``prediction`` does not have are in architectures
+calls       one of them on both runtimes: predicted, then measured
 
 Nothing here is imported by ironlaw. Results of full runs are committed under ``results/`` as they were measured.
 """
 
-NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory")
+NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory", "latency")

@@ -73,6 +73,24 @@ def wilson(hits: int, trials: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def interval_score(low: float, high: float, seen: float, missed: float = 0.1) -> float:
+    """The width of a ``1 - missed`` interval, and ``2 / missed`` times how far what was seen lies outside it.
+
+    Smaller is better; in the mean it is smallest for the true quantiles (Winkler 1972; Gneiting and Raftery 2007,
+    equation 43). Give logarithms where errors are ratios.
+    """
+    if high < low:
+        raise ValueError(f"an interval from {low} to {high}")
+    return (high - low) + 2.0 / missed * max(low - seen, seen - high, 0.0)
+
+
+def best_interval_score(sigma: float, missed: float = 0.1) -> float:
+    """What :func:`interval_score` is in the mean for normal errors of that deviation whose quantiles are known."""
+    from scipy.stats import norm
+
+    return float(4.0 / missed * sigma * norm.pdf(norm.ppf(1.0 - missed / 2.0)))
+
+
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """(low, median, high) of independent values, by order statistics: no assumption on their shape.
 

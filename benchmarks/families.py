@@ -17,25 +17,25 @@ FAMILIES = ("cnn small", "cnn large", "mlp", "transformer", "rnn")
 def models() -> dict[str, tuple[str, Callable[[], Made]]]:
     """By name: (family, maker)."""
     return {
-        "cnn-s-12x17": ("cnn small", lambda: _small_cnn(12, 17, 4)),
-        "cnn-s-20x26": ("cnn small", lambda: _small_cnn(20, 26, 1)),
-        "cnn-s-40x11": ("cnn small", lambda: _small_cnn(40, 11, 12)),
-        "cnn-l-36x72": ("cnn large", lambda: _residual_cnn(36, 72, 1)),
-        "cnn-l-52x100": ("cnn large", lambda: _residual_cnn(52, 100, 2)),
-        "cnn-l-28x160": ("cnn large", lambda: _residual_cnn(28, 160, 4)),
-        "mlp-300": ("mlp", lambda: _mlp(150, (300, 220, 90), 1)),
-        "mlp-1900": ("mlp", lambda: _mlp(700, (1900, 1900, 600), 3)),
-        "mlp-900@48": ("mlp", lambda: _mlp(450, (900, 900, 900, 900), 48)),
-        "encoder-120x24": ("transformer", lambda: _encoder(120, 4, 2, 24, 1)),
-        "encoder-216x72": ("transformer", lambda: _encoder(216, 6, 3, 72, 1)),
-        "encoder-168x40@6": ("transformer", lambda: _encoder(168, 4, 4, 40, 6)),
-        "lstm-96x30": ("rnn", lambda: _recurrent("LSTM", 40, 96, 30, 1)),
-        "gru-220x18": ("rnn", lambda: _recurrent("GRU", 80, 220, 18, 1)),
-        "lstm-144x50@8": ("rnn", lambda: _recurrent("LSTM", 60, 144, 50, 8)),
+        "cnn-s-12x17": ("cnn small", lambda: small_cnn(12, 17, 4)),
+        "cnn-s-20x26": ("cnn small", lambda: small_cnn(20, 26, 1)),
+        "cnn-s-40x11": ("cnn small", lambda: small_cnn(40, 11, 12)),
+        "cnn-l-36x72": ("cnn large", lambda: residual_cnn(36, 72, 1)),
+        "cnn-l-52x100": ("cnn large", lambda: residual_cnn(52, 100, 2)),
+        "cnn-l-28x160": ("cnn large", lambda: residual_cnn(28, 160, 4)),
+        "mlp-300": ("mlp", lambda: mlp(150, (300, 220, 90), 1)),
+        "mlp-1900": ("mlp", lambda: mlp(700, (1900, 1900, 600), 3)),
+        "mlp-900@48": ("mlp", lambda: mlp(450, (900, 900, 900, 900), 48)),
+        "encoder-120x24": ("transformer", lambda: encoder(120, 4, 2, 24, 1)),
+        "encoder-216x72": ("transformer", lambda: encoder(216, 6, 3, 72, 1)),
+        "encoder-168x40@6": ("transformer", lambda: encoder(168, 4, 4, 40, 6)),
+        "lstm-96x30": ("rnn", lambda: recurrent("LSTM", 40, 96, 30, 1)),
+        "gru-220x18": ("rnn", lambda: recurrent("GRU", 80, 220, 18, 1)),
+        "lstm-144x50@8": ("rnn", lambda: recurrent("LSTM", 60, 144, 50, 8)),
     }
 
 
-def _small_cnn(width: int, side: int, batch: int) -> Made:
+def small_cnn(width: int, side: int, batch: int) -> Made:
     import torch
     from torch import nn
 
@@ -48,7 +48,7 @@ def _small_cnn(width: int, side: int, batch: int) -> Made:
     return _made(model, (torch.randn(batch, 3, side, side),))
 
 
-def _residual_cnn(width: int, side: int, batch: int) -> Made:
+def residual_cnn(width: int, side: int, batch: int) -> Made:
     import torch
     from torch import nn
 
@@ -72,7 +72,7 @@ def _residual_cnn(width: int, side: int, batch: int) -> Made:
     return _made(model, (torch.randn(batch, 3, side, side),))
 
 
-def _mlp(inputs: int, widths: tuple[int, ...], batch: int) -> Made:
+def mlp(inputs: int, widths: tuple[int, ...], batch: int) -> Made:
     import torch
     from torch import nn
 
@@ -82,7 +82,7 @@ def _mlp(inputs: int, widths: tuple[int, ...], batch: int) -> Made:
     return _made(nn.Sequential(*layers, nn.Linear(widths[-1], 5)), (torch.randn(batch, inputs),))
 
 
-def _encoder(width: int, heads: int, layers: int, length: int, batch: int) -> Made:
+def encoder(width: int, heads: int, layers: int, length: int, batch: int) -> Made:
     import torch
     from torch import nn
 
@@ -106,7 +106,7 @@ def _encoder(width: int, heads: int, layers: int, length: int, batch: int) -> Ma
     return _made(model, (torch.randn(batch, length, width),))
 
 
-def _recurrent(kind: str, inputs: int, hidden: int, length: int, batch: int) -> Made:
+def recurrent(kind: str, inputs: int, hidden: int, length: int, batch: int) -> Made:
     import torch
     from torch import nn
 
