@@ -7,6 +7,7 @@ prediction  how near are predicted gains to measured ones, on models that nothin
 peers       the tuned point against what other tools give by themselves
 memory      how near is the predicted peak memory of a training step to what is measured?
 latency     how near is the predicted time of a call to the measured one, on unseen models?
+terms       do the terms of a diagnosis agree with perturbations, and how much stays unexplained?
 
 common      options, goals, the JSON contract      arithmetic  means, intervals, verdicts on goals
 rounds      arms interleaved in one run, resumable  arms        what a peer is, as levers or an artefact of its own
@@ -16,8 +17,9 @@ grid        the committed grid of ``search``        families    the held-out mod
 spin        a worker whose every call takes 50 us   trained     the models and steps of ``memory``
 unseen      the models of ``latency``, of which those that ``prediction`` does not have are in architectures
 calls       one of them on both runtimes: predicted, then measured
+agreement   terms beside what perturbations answer
 
 Nothing here is imported by ironlaw. Results of full runs are committed under ``results/`` as they were measured.
 """
 
-NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory", "latency")
+NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory", "latency", "terms")
