@@ -102,21 +102,22 @@ def near(call: Call) -> bool:
 
 def _goals(report: common.Report, of: str, settled: Sequence[Call]) -> None:
     """Median, share within a quarter, coverage; the interval of the median resamples whole models."""
-    names = f"{of}median error", f"{of}share within {NEAR:.0%}", f"{of}coverage of the 90 % intervals"
-    limits = {"at_most": MEDIAN_ERROR}, {"at_least": NEAR_SHARE}, {"at_least": COVERAGE}
+    shares = {
+        f"{of}share within {NEAR:.0%}": (NEAR_SHARE, sum(map(near, settled))),
+        f"{of}coverage of the 90 % intervals": (COVERAGE, sum(call.covered for call in settled)),
+    }
     if not settled:
-        for name, limit in zip(names, limits, strict=True):
-            report.goal(name, None, note="no call settled", **limit)
+        report.goal(f"{of}median error", None, at_most=MEDIAN_ERROR, note="no call settled")
+        for name, (limit, _) in shares.items():
+            report.goal(name, None, at_least=limit, note="no call settled")
         return
     errors = [[call.error for call in own] for own in _by(settled, "model").values()]
     low, value, high = clustered_interval(errors, median_error)
     floor = f"A against A: {math.expm1(calls.spread_of(settled)):.3f}"
-    report.goal(names[0], value, low, high, note=floor, **limits[0])
-    for name, limit, hits in zip(
-        names[1:], limits[1:], (sum(map(near, settled)), sum(call.covered for call in settled)), strict=True
-    ):
+    report.goal(f"{of}median error", value, low, high, at_most=MEDIAN_ERROR, note=floor)
+    for name, (limit, hits) in shares.items():
         low, high = wilson(hits, len(settled))
-        report.goal(name, hits / len(settled), low, high, **limit)
+        report.goal(name, hits / len(settled), low, high, at_least=limit)
 
 
 def _family(name: str, own: Sequence[Call]) -> str:
