@@ -41,14 +41,17 @@ from ironlaw.records import (
 )
 from ironlaw.store import Store
 from ironlaw.verify.stopping import stopper
+from ironlaw.verify.trained import Trained
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
 from ironlaw.workloads.source import blamed
+from ironlaw.workloads.training import Training
 
 PROFILE_S = 2.0
 PROFILE_CALLS = (2, 20)
 """Least and most calls of a profile, which takes about ``PROFILE_S``."""
 DISK_FULL = ("Errno 28", "Errno 30", "No space left", "Read-only file system")
+Scored = metrics.Scores | metrics.Scalar | Trained
 BASELINE_PLAN = Plan(
     steps=(), predicted=Prediction(speedup=exactly(1.0), basis="the baseline"), cost_s=0.0, family="baseline"
 )
@@ -71,7 +74,7 @@ class Subject:
     candidate: Candidate | None = None
     artefact: Artefact | None = None
     launches: list[Launch] = field(default_factory=list)
-    scores: metrics.Scores | metrics.Scalar | None = None
+    scores: Scored | None = None
     decisions: list[np.ndarray] = field(default_factory=list)
     certificate: Certificate | None = None
     failure: WorkerFailure | None = None
@@ -89,9 +92,9 @@ class Bench:
     def __init__(
         self,
         store: Store,
-        workload: Inference,
-        evaluate: Callable[..., Any],
-        rebuild: Rebuild,
+        workload: Inference | Training,
+        evaluate: Callable[..., Any] | None,
+        rebuild: Rebuild | None,
         base: Candidate,
         machine_digest: str,
         limits: Limits,
@@ -124,7 +127,7 @@ class Bench:
                 f"the baseline does not run: {baseline.failure.reason}",
                 "Run the model on its example yourself, then look at this message again.",
             ) from baseline.failure
-        self.context = (*self.context, _scores_digest(baseline.scores))
+        self.context = (*self.context, self._scores_text())
 
     def build(self, subject: Subject) -> None:
         """Apply the plan's levers and export the artefact."""
@@ -259,12 +262,15 @@ class Bench:
         if failure := self.store.fact(subject.key, "failure"):
             subject.failure = WorkerFailure(Outcome(failure["outcome"]), failure["reason"])
         subject.launches = [launch_from(data) for data in self.store.facts(subject.key, f"launch{self._at_rate}")]
+        self._know_scores(subject)
+        return subject
+
+    def _know_scores(self, subject: Subject) -> None:
         scored = self.store.fact(subject.key, "scores") or self.store.fact(subject.key, self._stopped)
         if scored:
             subject.scores = _scores_from(scored["scores"])
             subject.decisions = [np.asarray(d) for d in scored["decisions"]]
             subject.certificate = from_data(Certificate, scored["certificate"])
-        return subject
 
     def _score(self, subject: Subject) -> None:
         assert subject.artefact is not None
@@ -295,6 +301,10 @@ class Bench:
         }
         self.store.keep(subject.key, "scores" if self._complete(subject) else self._stopped, scored)
 
+    def _scores_text(self) -> str:
+        """What all keys but the baseline's hold of its scores."""
+        return _scores_digest(self.baseline.scores)
+
     def _complete(self, subject: Subject) -> bool:
         """Whether every example was scored: a pass that stopped early says nothing under a looser budget."""
         ours, whole = subject.scores, self.baseline.scores
@@ -314,11 +324,16 @@ class Bench:
         return f"scores stopped at {goal.max_drop}, {goal.min_quality}"
 
     def _evaluate(self, predictor: Predictor, *, first: bool) -> metrics.Scores | metrics.Scalar:
-        def predict(*args: Any, **kwargs: Any) -> Any:
-            arrays = self.rebuild.inputs_to_arrays(args, kwargs)
-            return self.rebuild.outputs_from_arrays(predictor(arrays), [args, kwargs])
+        assert self.rebuild is not None
+        rebuild = self.rebuild
 
-        evaluate = self.evaluate
+        def predict(*args: Any, **kwargs: Any) -> Any:
+            arrays = rebuild.inputs_to_arrays(args, kwargs)
+            return rebuild.outputs_from_arrays(predictor(arrays), [args, kwargs])
+
+        evaluate, workload = self.evaluate, self.workload
+        assert evaluate is not None
+        assert isinstance(workload, Inference)
         if first:
             self.reference = metrics.reference_of(evaluate, predict)
             predictor.decisions.clear()
@@ -326,8 +341,8 @@ class Bench:
         return metrics.score(
             evaluate,
             predict,
-            metric=self.workload.metric,
-            higher_is_better=self.workload.higher_is_better,
+            metric=workload.metric,
+            higher_is_better=workload.higher_is_better,
             reference=self.reference,
             stop=stopper(whole, self.base.goal) if isinstance(whole, metrics.Scores) and not first else None,
         )
@@ -359,8 +374,8 @@ def _profile_calls(subject: Subject) -> int:
     return most if call_s <= 0 else max(least, min(most, int(PROFILE_S / call_s)))
 
 
-def _scores_data(scores: metrics.Scores | metrics.Scalar | None) -> dict[str, Any]:
-    assert scores is not None
+def _scores_data(scores: Scored | None) -> dict[str, Any]:
+    assert isinstance(scores, metrics.Scores | metrics.Scalar)
     data = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
     if isinstance(scores, metrics.Scores):
         return {"scores": {**data, "values": _finite(scores.values.tolist())}}
@@ -379,5 +394,5 @@ def _scores_from(data: dict[str, Any]) -> metrics.Scores | metrics.Scalar:
     return metrics.Scores(**{**data["scores"], "values": values})
 
 
-def _scores_digest(scores: metrics.Scores | metrics.Scalar | None) -> str:
+def _scores_digest(scores: Scored | None) -> str:
     return hashlib.sha256(repr(_scores_data(scores)).encode()).hexdigest()[:16]

@@ -15,6 +15,7 @@ from ironlaw.loop import VERDICT_LAUNCHES
 from ironlaw.measure.paired import FULL
 from ironlaw.records import Goal, Trial, UserError
 from ironlaw.session import Session, base_candidate
+from ironlaw.workloads.inference import Inference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,7 @@ def paired_trials(
     from ironlaw.workloads.snapshot import snapshot
 
     mine = session.bench.workload
+    assert isinstance(mine, Inference)
     theirs = served(after, data=data)
     theirs = dataclasses.replace(theirs, example=mine.example, evaluate=mine.evaluate, calibrate=mine.calibrate)
     taken = snapshot(theirs, session.store.folder("snapshots"), f"{after}")

@@ -70,7 +70,7 @@ class Lever(Protocol):
 
     ``consumes`` holds the forms that ``apply`` takes (empty: any form, the model file is not
     touched); the builder brings the model to the nearest of them first. ``produces`` is the form
-    after. ``needs`` holds ``package:NAME``, ``isa:FLAG``, ``calibration``, ``compiler``: what is
+    after. ``needs`` holds ``package:NAME``, ``isa:FLAG``, ``calibration``, ``evaluate``, ``compiler``: what is
     missing is reported as a refusal before ``applies`` is asked. ``target`` is the runtime that
     the candidate runs on afterwards ("" when unchanged).
     """

@@ -18,6 +18,8 @@ from ironlaw.records import Change, Energy, Form, Gain, Goal, Ledger, Measuremen
 from ironlaw.verify.outcome import limits_broken, verdict
 from ironlaw.verify.quality import judge
 from ironlaw.verify.scalar import judge_scalar
+from ironlaw.verify.trained import Trained
+from ironlaw.verify.trained import judge as judge_trained
 
 TIMED = (Objective.LATENCY, Objective.THROUGHPUT)
 UNKNOWN_ENERGY = "its energy is not known: neither counted nor, for this form of the model, modelled"
@@ -186,6 +188,9 @@ class Judge:
             return None
         if isinstance(ours, metrics.Scores) and isinstance(theirs, metrics.Scores):
             return judge(theirs, ours, self.goal)
+        if isinstance(ours, Trained) and isinstance(theirs, Trained):
+            job = self.bench.workload
+            return judge_trained(job.metric or "value", job.higher_is_better, theirs, ours, self.goal)
         assert isinstance(ours, metrics.Scalar)
         assert isinstance(theirs, metrics.Scalar)
         differing, examples = self.bench.disagreements(subject) or (None, None)

@@ -51,6 +51,7 @@ class Loop:
     diagnosis: Diagnosis | None = None
     expanded: set[str] = field(default_factory=set)
     repeated: Finished | None = None
+    look: Callable[[Bench, Subject, Machine, Callable[[str], None]], Diagnosis] = examined
 
     def run(self) -> None:
         """All steps up to the finalists' verdicts; the records are then made by :mod:`ironlaw.recording`."""
@@ -107,7 +108,7 @@ class Loop:
 
     def examine(self, subject: Subject) -> Diagnosis:
         """Terms of the time of one measured subject."""
-        return examined(self.bench, subject, self.machine, self.talk)
+        return self.look(self.bench, subject, self.machine, self.talk)
 
     @property
     def left_s(self) -> float:

@@ -48,7 +48,9 @@ def target(name: str) -> Target:
         raise UserError(f"target {name!r}", "is not known", f"Use one of: {', '.join(targets())}.") from None
 
 
-def unmet(needs: Iterable[str], *, isa: Iterable[str] = (), calibration: bool = True) -> list[str]:
+def unmet(
+    needs: Iterable[str], *, isa: Iterable[str] = (), calibration: bool = True, evaluate: bool = True
+) -> list[str]:
     """Which of the declared needs this process cannot meet, as words for the user."""
     missing = []
     for need in sorted(needs):
@@ -59,6 +61,8 @@ def unmet(needs: Iterable[str], *, isa: Iterable[str] = (), calibration: bool = 
             missing.append(f"this CPU has no {name}")
         elif what == "calibration" and not calibration:
             missing.append("no calibration batches were given")
+        elif what == "evaluate" and not evaluate:
+            missing.append("no evaluate was given, and what it does to the trained model must be judged")
         elif what == "compiler":
             missing += _compiler_missing()
     return missing

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ironlaw import registry
-from ironlaw.bench import Bench, Limits
+from ironlaw.bench import Bench, Limits, Subject
 from ironlaw.contracts import Lever
+from ironlaw.examining import examined
 from ironlaw.judging import Judge
 from ironlaw.loop import Loop
 from ironlaw.plan.search import Search
 from ironlaw.plan.space import Space
-from ironlaw.records import Candidate, Execution, Form, Goal, Machine, Snapshot, UserError
+from ironlaw.records import Candidate, Diagnosis, Execution, Form, Goal, Machine, Snapshot, UserError
 from ironlaw.store import Store, clear_errors, home_folder
 
 Talk = Callable[[str], None]
@@ -32,6 +33,7 @@ class Session:
     bench: Bench
     machine: Machine
     goal: Goal
+    look: Callable[[Any, Subject, Machine, Talk], Diagnosis] = examined
 
     def __enter__(self) -> Session:
         return self
@@ -46,7 +48,9 @@ class Session:
         space = Space(
             levers=levers,
             machine=self.machine,
-            unmet=lambda needs, taken: registry.unmet(needs, isa=isa, calibration=taken.calibration_batches > 0),
+            unmet=lambda needs, taken: registry.unmet(
+                needs, isa=isa, calibration=taken.calibration_batches > 0, evaluate=taken.evaluated
+            ),
             reaches=lambda source, wanted: forms.nearest(source, wanted) is not None,
             always=ALWAYS,
         )
@@ -60,6 +64,7 @@ class Session:
             time_limit_s=time_limit_s,
             talk=talk,
             search=Search(),
+            look=self.look,
         )
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ironlaw.measure import loader, steps
-from ironlaw.records import UserError, to_data
+from ironlaw.records import Execution, UserError, from_data, to_data
 from ironlaw.worker import die_with_parent, peak_memory_bytes, serve, warm_up
+from ironlaw.workloads.configure import configured
+from ironlaw.workloads.dataset import dataset_facts
 from ironlaw.workloads.job import Job, batch_size
 
 Answer = dict[str, Any]
@@ -51,20 +53,21 @@ class StepsWorker:
         self.step_s = 0.0
 
     @told
-    def open(self, path: str, threads: int) -> Answer:
-        """Open the job and take a checked first step."""
+    def open(self, path: str, execution: dict[str, Any]) -> Answer:
+        """Open the job under that execution and take a checked first step."""
         import torch
 
         from ironlaw.workloads.parcel import unpack
         from ironlaw.workloads.source import blamed
 
-        torch.set_num_threads(threads)
+        how = from_data(Execution, execution)
+        torch.set_num_threads(how.threads)
         torch.manual_seed(0)
         try:
             training = unpack(Path(path))
         except Exception as error:
             raise blamed(error, "training job", "cannot be read in a fresh process") from error
-        self.job = Job(training)
+        self.job = Job(configured(training, how, Path(path).parent))
         self.feed = steps.Feed(self.job.epoch)
         batch = self.feed.take()
         loss = self.job.first_step(batch)
@@ -95,7 +98,8 @@ class StepsWorker:
         self.feed = steps.Feed(self.job.epoch)
         steps.calm()
         try:
-            return {"loader": to_data(loader.inspected(self.job.source, self.job.epoch, seconds))}
+            found = loader.inspected(self.job.source, self.job.epoch, seconds)
+            return {"loader": to_data(dataclasses.replace(found, **dataset_facts(self.job.source)))}
         except UserError:
             raise
         except Exception as error:

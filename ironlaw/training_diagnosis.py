@@ -20,7 +20,7 @@ from ironlaw.diagnose.training import diagnose_step
 from ironlaw.measure.lock import machine_lock
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.measure.steps import StepLaunch, launch_from, step_times
-from ironlaw.records import Diagnosis, Execution, Ledger, Machine, Op, UserError, from_data
+from ironlaw.records import Diagnosis, Execution, Ledger, Machine, Op, UserError, from_data, to_data
 from ironlaw.records.training import Loader, StepTimes
 from ironlaw.workloads.parcel import pack
 from ironlaw.workloads.training import Training
@@ -70,19 +70,29 @@ def examined(
     """
     execution = Execution(threads=len(cpus), cpus=tuple(cpus), precision=training.precision)
     with tempfile.TemporaryDirectory(dir=folder) as private:
-        path = pack(training, Path(private))
-        with machine_lock(talk):
-            talk("time the loader's stages, profile and count a step")
-            seen = _look(path, machine, execution, effort, talk)
-            launches = []
-            for number in range(1, effort.launches + 1):
-                talk(f"time steps on fresh and on cached batches: launch {number} of {effort.launches}")
-                launches.append(_launch(path, execution, effort, talk))
+        return examined_job(pack(training, Path(private)), machine, execution, talk, effort)
+
+
+def examined_job(path: Path, machine: Machine, execution: Execution, talk: Talk, effort: Effort = Effort()) -> Examined:
+    """The same of a job that is packed in ``path``, run as ``execution`` says. Raises UserError."""
+    with machine_lock(talk):
+        talk("time the loader's stages, profile and count a step")
+        seen = _look(path, machine, execution, effort, talk)
+        launches = []
+        for number in range(1, effort.launches + 1):
+            talk(f"time steps on fresh and on cached batches: launch {number} of {effort.launches}")
+            launches.append(_launch(path, execution, effort, talk))
     loader = _working(seen.loader, launches)
     times = step_times(launches, batch=seen.batch, device=seen.device, batches=loader.batches)
     execution = dataclasses.replace(execution, batch=seen.batch)
     diagnosis = diagnose_step(merge(seen.ledger, seen.ops), times, loader, machine, execution)
     return Examined(diagnosis=diagnosis, times=times, loader=loader)
+
+
+def first_batch(path: Path, execution: Execution, effort: Effort = Effort()) -> int:
+    """Samples in a batch, from one checked step. Raises UserError for whatever is wrong with the user's part of it."""
+    with _opened(path, execution, effort) as (_, opened):
+        return int(opened["batch"])
 
 
 def _look(path: Path, machine: Machine, execution: Execution, effort: Effort, talk: Talk) -> _Seen:
@@ -129,6 +139,7 @@ def _opened(
     """A fresh process with the job open in it: how to ask it, and what it said on opening."""
     threads = str(execution.threads)
     variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    variables |= {name: str(value) for name, value in execution.variables}
     with Child("ironlaw.steps_worker", variables=variables, cpus=execution.cpus) as child:
 
         def ask(action: str, **request: Any) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def _opened(
             return answer
 
         try:
-            opened = ask("open", path=str(path), threads=execution.threads)
+            opened = ask("open", path=str(path), execution=to_data(execution))
         except WorkerFailure as failure:
             raise UserError(
                 "training job", f"does not run: {failure.reason}", "Run a few steps of it yourself, then look again."

@@ -34,6 +34,7 @@ WARM_WINDOW_S = 0.08
 WARM_TOLERANCE = 0.03
 MAX_CALLS_PER_BLOCK = 20_000
 SPIN_NS = 200_000
+Answer = dict[str, Any]
 GIVE_UP = 3.0
 """A server that is overloaded stops after so many times the length of its block."""
 
@@ -156,7 +157,7 @@ class Worker:
     def block(self, seconds: float, min_calls: int) -> dict[str, Any]:
         before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         samples = timed_block(self._call, seconds, min_calls, MAX_CALLS_PER_BLOCK)
-        return {"ns": samples, "wall_s": time.perf_counter() - start, **_used_since(before)}
+        return {"ns": samples, "wall_s": time.perf_counter() - start, **used_since(before)}
 
     def arrivals(self, seconds: float, rate_per_s: float, seed: int) -> dict[str, Any]:
         """Serve requests that arrive at random: ``ns`` from each arrival to its answer, ``service_ns`` of each call."""
@@ -164,7 +165,7 @@ class Worker:
         before = resource.getrusage(resource.RUSAGE_SELF)
         times = arrival_times(seconds, rate_per_s, seed)
         answers, services = served(self._call, times, self.artefact.execution.batch, GIVE_UP * seconds)
-        return {"ns": answers, "service_ns": services, "wall_s": sum(services) / 1e9, **_used_since(before)}
+        return {"ns": answers, "service_ns": services, "wall_s": sum(services) / 1e9, **used_since(before)}
 
     def predict(self, path: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Inputs lie in ``path`` at their offsets; outputs are written to ``path + ".out"``."""
@@ -191,7 +192,7 @@ class Worker:
         return self.session.call(self.native)
 
 
-def _used_since(before: resource.struct_rusage) -> dict[str, Any]:
+def used_since(before: resource.struct_rusage) -> dict[str, Any]:
     """Page faults, CPU seconds and peak memory of a block."""
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {

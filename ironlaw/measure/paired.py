@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ironlaw.measure.energy import counter
-from ironlaw.measure.foreign import ForeignClock
+from ironlaw.measure.foreign import ForeignClock, Mark
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.records import Artefact, Outcome
 
@@ -28,6 +28,8 @@ SELF = "self"
 FOREIGN_LIMIT = 0.15
 """A block during which others took more of the CPUs that it uses is not judged."""
 KEPT_LATENCIES = 2000
+_MODULES = {"training": "ironlaw.training_worker"}
+"""Who runs an artefact of that kind."""
 REQUESTS, LONGEST_BLOCK_S = 40, 1.0
 """Of a block under arrivals, where the rate allows it within that time."""
 
@@ -125,6 +127,7 @@ class Unit:
         shares = _shares(artefact)
         for cpus in shares:
             child = Child(
+                _MODULES.get(artefact.kind, "ironlaw.worker"),
                 variables={**_thread_variables(artefact), **{k: str(v) for k, v in artefact.execution.variables}},
                 cpus=cpus,
                 memory_limit_bytes=memory_limit_bytes,
@@ -172,7 +175,7 @@ class Unit:
             answers = self._arrivals(effort.block_s, effort.rate_per_s)
         together = len(answers) > 1 and effort.rate_per_s is None
         wall_s = time.perf_counter() - start if together else max(a["wall_s"] for a in answers)
-        foreign = self._clock.since(mark)
+        foreign = self._foreign(mark, answers)
         energy_j = joules() - before_j if joules else None
         self.pause()
         return Block(
@@ -198,6 +201,12 @@ class Unit:
     def close(self) -> None:
         for child in self._children:
             child.close()
+
+    def _foreign(self, mark: Mark, answers: Sequence[dict[str, Any]]) -> float:
+        """What others took of these CPUs; the workers' own children are no others."""
+        beside_s: float = sum(answer.get("beside_s", 0.0) for answer in answers)
+        wall_s = max(time.perf_counter() - mark.wall_s, 1e-9)
+        return max(0.0, self._clock.since(mark) - beside_s / (wall_s * len(self._clock.cpus)))
 
     def _arrivals(self, seconds: float, rate_per_s: float) -> list[dict[str, Any]]:
         """Requests dealt to the replicas at random: each sees arrivals at its share of the rate."""

@@ -109,14 +109,15 @@ class Child:
         return answer
 
     def pause(self) -> None:
-        """Stop all its threads (they may spin); the next request wakes it."""
+        """Stop all its threads (they may spin) and its own children (they may load); the next request wakes it."""
         if not self._stopped and self._process.poll() is None:
-            os.kill(self.pid, signal.SIGSTOP)
+            os.killpg(self.pid, signal.SIGSTOP)
             self._stopped = True
 
     def resume(self) -> None:
         if self._stopped:
-            os.kill(self.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it died while it was stopped: the next answer says so
+                os.killpg(self.pid, signal.SIGCONT)
             self._stopped = False
 
     def kill(self) -> None:

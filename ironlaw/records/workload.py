@@ -34,7 +34,8 @@ class Snapshot:
     """What a workload was when the user's function was called: all that workers ever see.
 
     ``folder`` holds ``example.npz`` and ``calibration.npz`` (arrays named ``<batch>.<input>``)
-    and one folder a form under ``forms/``. ``dynamic`` says whether the batch axis may change.
+    and one folder a form under ``forms/``. ``dynamic`` says whether the batch axis may change, ``evaluated`` whether
+    the user gave a way to judge what comes out. Of a training job the folder holds the packed job.
     """
 
     digest: str
@@ -50,6 +51,7 @@ class Snapshot:
     weights_bytes: int
     calibration_batches: int = 0
     has_training_data: bool = False
+    evaluated: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

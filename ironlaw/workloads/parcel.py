@@ -8,10 +8,13 @@ the folder that this process wrote it to. Refused, by name: a part that cannot b
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
+import itertools
 import os
 import pickle
 import sys
+import uuid
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,8 +57,35 @@ def unpack(path: Path) -> Training:
     return training
 
 
-def _dumps(value: Any) -> bytes:
-    """Cloudpickle, with the files of code objects kept: an error over there must name the user's line."""
+def identity(value: Any) -> str | None:
+    """A digest that is the same in another process that makes the same value; None where it cannot be pickled.
+
+    Tensors count by their content, code by what it says. A set of strings in the user's code has another order in
+    every process, and so another digest: such a job is measured anew.
+    """
+    import torch
+
+    with _by_value(), _same_ids():
+        try:
+            data = _dumps(value, lambda found: _content(found) if isinstance(found, torch.Tensor) else None)
+        except Exception:  # noqa: BLE001 - pack() says what is wrong with it
+            return None
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _content(tensor: Any) -> str:
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor.detach().cpu()
+    digest = hashlib.sha256(flat.numpy().tobytes()).hexdigest()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.requires_grad} {digest}"
+
+
+def _dumps(value: Any, instead: Callable[[Any], str | None] = lambda found: None) -> bytes:
+    """Cloudpickle, with the files of code objects kept: an error over there must name the user's line.
+
+    What ``instead`` gives for an object is written in its place.
+    """
     import cloudpickle
 
     reduced = cloudpickle.Pickler.dispatch_table[CodeType]
@@ -65,9 +95,36 @@ def _dumps(value: Any) -> bytes:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         dispatch_table = table
 
+        def reducer_override(self, found: Any) -> Any:
+            words = instead(found)
+            return super().reducer_override(found) if words is None else (str, (words,))
+
     buffer = io.BytesIO()
     Pickler(buffer).dump(value)
     return buffer.getvalue()
+
+
+@contextmanager
+def _same_ids() -> Iterator[None]:
+    """While it holds, cloudpickle numbers the user's classes instead of drawing an id for each at random."""
+    from cloudpickle import cloudpickle
+
+    drawn = cloudpickle.uuid
+    cloudpickle.uuid = _Numbers
+    try:
+        yield
+    finally:
+        cloudpickle.uuid = drawn
+
+
+class _Numbers:
+    """Stands for the module ``uuid``; the count goes on, so that no two classes of this process share an id."""
+
+    _count = itertools.count()
+
+    @classmethod
+    def uuid4(cls) -> uuid.UUID:
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"ironlaw {next(cls._count)}")
 
 
 def _placed(filename: str, make: Callable[..., CodeType], args: tuple[Any, ...]) -> CodeType:

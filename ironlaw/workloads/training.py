@@ -20,7 +20,8 @@ class Training:
     ``loss``: ``loss(model, batch)`` when its first parameter is called ``model``, else ``loss(outputs, targets)`` for
     batches ``(x, y)``; gives a scalar tensor.
     ``optimiser``: a function from ``model.parameters()`` to a ``torch.optim.Optimizer``.
-    ``evaluate(model)``: what the trained model is worth; ``metric`` names it. Diagnosis needs neither.
+    ``evaluate(model)``: what the trained model is worth, a number (or one an example); ``metric`` names it. Only what
+    changes the arithmetic or the batches is judged by it: diagnosis, and levers that compute the same, do without.
     ``steps`` of the whole job; ``precision`` is ``fp32``, or ``bf16`` for autocast around the forward pass.
     """
 
@@ -31,6 +32,7 @@ class Training:
     _: KW_ONLY
     evaluate: Callable[[Any], Any] | None = None
     metric: str | None = None
+    higher_is_better: bool = True
     steps: int = 1000
     precision: str = "fp32"
     name: str = ""

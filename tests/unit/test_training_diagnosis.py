@@ -32,6 +32,7 @@ from ironlaw.records import (
     UserError,
     exactly,
     from_json,
+    to_data,
     to_json,
 )
 from ironlaw.records.diagnosis import Diagnosis
@@ -338,7 +339,7 @@ def test_loader_workers_die_with_a_worker_that_is_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("IRONLAW_TEST_MARK", mark)
     path = pack(training(DataLoader(Sleepy(), batch_size=8, num_workers=2)), tmp_path)
     with Child("ironlaw.steps_worker") as child:
-        child.ask("open", timeout_s=120, path=str(path), threads=1)
+        child.ask("open", timeout_s=120, path=str(path), execution=to_data(Execution()))
         assert len(marked(mark)) == 3
         os.kill(child.pid, signal.SIGKILL)
         deadline = time.monotonic() + 10

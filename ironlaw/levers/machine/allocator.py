@@ -56,7 +56,7 @@ class Allocator:
     version: ClassVar[int] = 1
     axis: ClassVar[Axis] = Axis.MACHINE
     attacks: ClassVar[frozenset[Term]] = frozenset({Term.PAGING})
-    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE, Kind.TRAINING})
     claims: ClassVar[frozenset[str]] = frozenset({"env.malloc"})
     consumes: ClassVar[frozenset[str]] = frozenset()
     produces: ClassVar[str] = ""

@@ -50,7 +50,7 @@ class Threads:
     version: ClassVar[int] = 1
     axis: ClassVar[Axis] = Axis.MACHINE
     attacks: ClassVar[frozenset[Term]] = frozenset({Term.COMPUTE, Term.MEMORY, Term.SYNC})
-    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE})
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.INFERENCE, Kind.TRAINING})
     claims: ClassVar[frozenset[str]] = frozenset({"threads"})
     consumes: ClassVar[frozenset[str]] = frozenset()
     produces: ClassVar[str] = ""

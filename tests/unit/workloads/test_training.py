@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import ironlaw as il
 from ironlaw.measure.process import Child
-from ironlaw.records import UserError
+from ironlaw.records import Execution, UserError, to_data
 from ironlaw.workloads.demos import demo
 from ironlaw.workloads.job import Job, batch_size, check_training
 from ironlaw.workloads.load import given, load, served
@@ -107,7 +107,7 @@ def test_data_that_raises_in_a_loader_worker_is_blamed_on_its_line(tmp_path):
     """In a process of its own, as jobs run: torch's handler for loader workers would stay in this one."""
     path = pack(training(data=DataLoader(Rows(broken=True), batch_size=8, num_workers=1)), tmp_path)
     with Child("ironlaw.steps_worker") as child:
-        answer = child.ask("open", timeout_s=100, path=str(path), threads=1)
+        answer = child.ask("open", timeout_s=100, path=str(path), execution=to_data(Execution()))
     assert 'raise ValueError("row five is broken")' in answer["wrong"]["wrong"]
     assert __file__ in answer["wrong"]["wrong"]
     assert "loader worker" in answer["wrong"]["wrong"]
