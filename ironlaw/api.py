@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ironlaw import hardware, linting, perturbing, quantities, registry
 from ironlaw.bench import Limits
 from ironlaw.carrying import carried
 from ironlaw.comparing import Comparison
 from ironlaw.contracts import Lever
-from ironlaw.goals import goal_of
+from ironlaw.goals import Wanted, goal_of
 from ironlaw.linting import Mistake
 from ironlaw.listings import (
     compute_law,
@@ -80,16 +80,6 @@ def machine(*, home: Path | None = None, fresh: bool = False, quick: bool = Fals
 def tune(
     workload: Any,
     *,
-    objective: str = "latency",
-    max_drop: str | float = "1pt",
-    min_quality: float | None = None,
-    p99: str | float | None = None,
-    rate: str | float | None = None,
-    max_size: str | int | None = None,
-    max_memory: str | int | None = None,
-    allow_modelled: bool = False,
-    cores: int | None = None,
-    target: str | None = None,
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     time_limit: str | float = "10min",
@@ -99,11 +89,21 @@ def tune(
     home: str | Path | None = None,
     fresh: bool = False,
     talk: Talk | None = None,
+    **wanted: Unpack[Wanted],
 ) -> Run:
     """The loop on one workload; stores the run, packages its best point and writes its report.
 
     Args:
         workload: an :class:`ironlaw.Inference`, or a spec: ``file.py:name``, ``model.onnx``, ``demo:NAME``.
+        include, exclude: names of levers.
+        time_limit: of the whole run; finished trials are kept, the same call goes on.
+        trial_limit, memory_limit: of one step of one trial and of one worker: a hang or a leak ends that trial only.
+        data: inputs by the graph's names, labels as ``y`` (``.npz``), for ``model.onnx``.
+        home: the store; default ``$IRONLAW_HOME`` or ``.ironlaw`` here.
+        fresh: measure anew what is stored.
+        talk: gets a line of progress.
+
+    Keywords of the goal (:class:`ironlaw.goals.Wanted`):
         objective: latency, throughput, size, memory or energy.
         max_drop: quality that may be given: ``1pt`` is 0.01 of the metric, ``1%`` a hundredth of the baseline's.
         min_quality: a floor under the metric itself (15 for an SQNR of 15 dB).
@@ -114,16 +114,11 @@ def tune(
         allow_modelled: energy may come from counted events at published energies where there are no counters.
         cores: of the host it will run on; default: all that this process may use.
         target: only points on this runtime may win.
-        include, exclude: names of levers.
-        time_limit: of the whole run; finished trials are kept, the same call goes on.
-        home: the store; default ``$IRONLAW_HOME`` or ``.ironlaw`` here.
-        fresh: measure anew what is stored.
-        talk: gets a line of progress.
 
     Raises:
         UserError: the input is wrong, or the store cannot be written.
     """
-    goal = goal_of(objective, max_drop, min_quality, p99, rate, max_size, max_memory, allow_modelled, cores, target)
+    goal = goal_of(**wanted)
     limits = Limits(
         trial_s=quantities.seconds(trial_limit, "--trial-limit"),
         memory_bytes=None if memory_limit is None else quantities.size_bytes(memory_limit, "--memory-limit"),
@@ -145,25 +140,16 @@ def tune(
 def plan(
     workload: Any,
     *,
-    objective: str = "latency",
-    max_drop: str | float = "1pt",
-    min_quality: float | None = None,
-    p99: str | float | None = None,
-    rate: str | float | None = None,
-    max_size: str | int | None = None,
-    max_memory: str | int | None = None,
-    allow_modelled: bool = False,
-    cores: int | None = None,
-    target: str | None = None,
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     data: str | Path | None = None,
     home: str | Path | None = None,
     fresh: bool = False,
     talk: Talk | None = None,
+    **wanted: Unpack[Wanted],
 ) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
     """What :func:`tune` would try first under the same goal, ranked, and what it refuses: nothing is applied."""
-    goal = goal_of(objective, max_drop, min_quality, p99, rate, max_size, max_memory, allow_modelled, cores, target)
+    goal = goal_of(**wanted)
     levers, say = _chosen(include, exclude), talk or _silent
     with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
         loop = session.loop(levers, 600.0, say)

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from ironlaw import quantities, registry
 from ironlaw.measure.energy import counter
 from ironlaw.records import Goal, Objective, UserError
 
 
+class Wanted(TypedDict, total=False):
+    """The goal as a user writes it: the keywords that ``tune`` and ``plan`` take and pass on, written once.
+
+    What is left out has the default of :func:`goal_of`; what each means is said in :func:`ironlaw.api.tune`.
+    """
+
+    objective: str
+    max_drop: str | float
+    min_quality: float | None
+    p99: str | float | None
+    rate: str | float | None
+    max_size: str | int | None
+    max_memory: str | int | None
+    allow_modelled: bool
+    cores: int | None
+    target: str | None
+
+
 def goal_of(
-    objective: str,
-    max_drop: str | float,
-    min_quality: float | None,
-    p99: str | float | None,
-    rate: str | float | None,
-    max_size: str | int | None,
-    max_memory: str | int | None,
-    allow_modelled: bool,
-    cores: int | None,
-    target: str | None,
+    *,
+    objective: str = "latency",
+    max_drop: str | float = "1pt",
+    min_quality: float | None = None,
+    p99: str | float | None = None,
+    rate: str | float | None = None,
+    max_size: str | int | None = None,
+    max_memory: str | int | None = None,
+    allow_modelled: bool = False,
+    cores: int | None = None,
+    target: str | None = None,
 ) -> Goal:
     """The goal from what the user wrote; the target must be known, and energy must be counted or modelled."""
     if objective == Objective.ENERGY and not allow_modelled and counter() is None:
