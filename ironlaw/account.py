@@ -16,7 +16,8 @@ def diagnosis_line(diagnosis: Diagnosis) -> str:
     ranked = sorted(diagnosis.terms, key=lambda t: -t.seconds.value)
     shares = ", ".join(f"{t.term} {diagnosis.share(t.term):.0%}" for t in ranked if diagnosis.share(t.term) >= 0.01)
     verdict = f"{diagnosis.dominant} dominates" if diagnosis.dominant else "undetermined"
-    return f"{diagnosis.total_s * 1e3:.3g} ms a call: {shares} -> {verdict}"
+    what = "call" if diagnosis.step is None else "step"
+    return f"{diagnosis.total_s * 1e3:.3g} ms a {what}: {shares} -> {verdict}"
 
 
 def trial_line(trial: Trial, screened: float | None) -> str:

@@ -29,13 +29,14 @@ from ironlaw.records import (
     Elsewhere,
     Goal,
     Machine,
+    Objective,
     Outcome,
     Refusal,
     Run,
     Trial,
     UserError,
 )
-from ironlaw.session import allowed_cpus, opened
+from ironlaw.session import Session, allowed_cpus, opened
 from ironlaw.showing import (
     comparison_data,
     comparison_text,
@@ -94,7 +95,8 @@ def tune(
     """The loop on one workload; stores the run, packages its best point and writes its report.
 
     Args:
-        workload: an :class:`ironlaw.Inference`, or a spec: ``file.py:name``, ``model.onnx``, ``demo:NAME``.
+        workload: an :class:`ironlaw.Inference` or :class:`ironlaw.Training`, or a spec: ``file.py:name``,
+            ``model.onnx``, ``demo:NAME``.
         include, exclude: names of levers.
         time_limit: of the whole run; finished trials are kept, the same call goes on.
         trial_limit, memory_limit: of one step of one trial and of one worker: a hang or a leak ends that trial only.
@@ -104,7 +106,8 @@ def tune(
         talk: gets a line of progress.
 
     Keywords of the goal (:class:`ironlaw.goals.Wanted`):
-        objective: latency, throughput, size, memory or energy.
+        objective: latency (of a model, where none is named), throughput (of a training job: samples a second), size,
+            memory or energy.
         max_drop: quality that may be given: ``1pt`` is 0.01 of the metric, ``1%`` a hundredth of the baseline's.
         min_quality: a floor under the metric itself (15 for an SQNR of 15 dB).
         p99: latency limit at the 99th percentile; a run without a point that keeps it is not ``satisfied``.
@@ -118,7 +121,7 @@ def tune(
     Raises:
         UserError: the input is wrong, or the store cannot be written.
     """
-    goal = goal_of(**wanted)
+    goal_of(**wanted)  # what is wrong with it is told before anything is loaded
     limits = Limits(
         trial_s=quantities.seconds(trial_limit, "--trial-limit"),
         memory_bytes=None if memory_limit is None else quantities.size_bytes(memory_limit, "--memory-limit"),
@@ -126,10 +129,10 @@ def tune(
     levers = _chosen(include, exclude)
     deadline = quantities.seconds(time_limit, "--time-limit")
     say = talk or _silent
-    with opened(workload, goal, limits, know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+    with _opened(workload, wanted, limits, data=data, home=home, fresh=fresh, talk=say) as session:
         loop = session.loop(levers, deadline, say)
         loop.run()
-        run = record(session, loop, goal)
+        run = record(session, loop, session.goal)
         session.store.save_run(run, finished=True)
         for subject in loop.subjects.values():
             keep_score(session, loop, subject.key)
@@ -149,14 +152,37 @@ def plan(
     **wanted: Unpack[Wanted],
 ) -> tuple[Diagnosis, list[Plan], tuple[Refusal, ...]]:
     """What :func:`tune` would try first under the same goal, ranked, and what it refuses: nothing is applied."""
-    goal = goal_of(**wanted)
+    goal_of(**wanted)
     levers, say = _chosen(include, exclude), talk or _silent
-    with opened(workload, goal, Limits(), know_machine=machine, data=data, home=home, fresh=fresh, talk=say) as session:
+    with _opened(workload, wanted, Limits(), data=data, home=home, fresh=fresh, talk=say) as session:
         loop = session.loop(levers, 600.0, say)
         loop.measure_baseline()
         ranked = loop.search.next_batch(len(loop.search.open))
         assert loop.diagnosis is not None
         return loop.diagnosis, ranked, loop.refusals()
+
+
+def _opened(
+    workload: Any,
+    wanted: Wanted,
+    limits: Limits,
+    *,
+    data: str | Path | None,
+    home: str | Path | None,
+    fresh: bool,
+    talk: Talk,
+) -> Session:
+    """The session of a model or of a training job, whose usual objectives differ."""
+    from ironlaw import training_session
+    from ironlaw.workloads.load import given
+    from ironlaw.workloads.training import Training
+
+    subject = given(workload, data=data)
+    if not isinstance(subject, Training):
+        return opened(subject, goal_of(**wanted), limits, know_machine=machine, home=home, fresh=fresh, talk=talk)
+    asked = wanted.copy()
+    asked["objective"] = wanted.get("objective") or Objective.THROUGHPUT
+    return training_session.opened(subject, goal_of(**asked), limits, know_machine=machine, home=home, fresh=fresh, talk=talk)
 
 
 def diagnose(

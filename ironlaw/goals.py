@@ -15,7 +15,7 @@ class Wanted(TypedDict, total=False):
     What is left out has the default of :func:`goal_of`; what each means is said in :func:`ironlaw.api.tune`.
     """
 
-    objective: str
+    objective: str | None
     max_drop: str | float
     min_quality: float | None
     p99: str | float | None
@@ -29,7 +29,7 @@ class Wanted(TypedDict, total=False):
 
 def goal_of(
     *,
-    objective: str = "latency",
+    objective: str | None = None,
     max_drop: str | float = "1pt",
     min_quality: float | None = None,
     p99: str | float | None = None,
@@ -40,7 +40,11 @@ def goal_of(
     cores: int | None = None,
     target: str | None = None,
 ) -> Goal:
-    """The goal from what the user wrote; the target must be known, and energy must be counted or modelled."""
+    """The goal from what the user wrote; the target must be known, and energy must be counted or modelled.
+
+    Without an objective it is latency.
+    """
+    objective = objective or Objective.LATENCY
     if objective == Objective.ENERGY and not allow_modelled and counter() is None:
         raise UserError(
             "--objective energy", "there are no energy counters here that this process may read (RAPL, through zeus)",

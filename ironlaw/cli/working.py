@@ -67,7 +67,10 @@ def diagnose(
 
 def tune(
     workload: Workload,
-    objective: Annotated[str, typer.Option(help="latency, throughput, size, memory or energy")] = "latency",
+    objective: Annotated[
+        str | None,
+        typer.Option(help="latency (of models, the default), throughput (of training jobs), size, memory or energy"),
+    ] = None,
     max_drop: Annotated[str, typer.Option(help="quality that may be given: 1pt or 1%")] = "1pt",
     min_quality: Annotated[float | None, typer.Option(help="floor under the metric itself")] = None,
     p99: Annotated[str | None, typer.Option(help="latency limit, such as 5ms")] = None,
