@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from torch_workload import Cnn, candidate, counted, diagnosis, machine
+from torch_workload import Cnn, candidate, counted, diagnosis, job_diagnosis, machine
 
 from ironlaw import forms, registry
 from ironlaw.contracts import Lever, No, Yes
@@ -32,6 +32,9 @@ LEVERS = registry.levers()
 MODEL_CLAIMS = {"graph.structure", "weights.dtype", "activations.dtype", "weights.values"}
 OPTION_CLAIMS = {
     "compile": "compiler", "freezing": "compiler", "mode": "compiler", "layout": "layout",
+    "loader.workers": "loader.workers", "loader.prefetch": "loader.workers", "loader.persistent": "loader.workers",
+    "loader.pinned": "loader.workers", "loader.sliced": "loader.reads", "loader.decoded": "loader.reads",
+    "checkpointing": "activations.kept",
 }  # fmt: skip
 FIELD_CLAIMS = {
     "target": {"target"}, "threads": {"threads"}, "cpus": {"threads", "replicas"}, "replicas": {"replicas"},
@@ -57,6 +60,9 @@ def welcoming(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     quick = machine()
     seen = counted(latency, compute=0.3, memory=0.2, latency=0.25, paging=0.2)
     cases = [Case(f"torch, {c.goal.objective}", c, seen, quick) for c in (latency, throughput, size)]
+    job = job_diagnosis(seen.ledger.ops)
+    memory = dataclasses.replace(latency, goal=Goal(objective=Objective.MEMORY))
+    cases += [Case(f"training, {c.goal.objective}", c, job, quick) for c in (throughput, memory)]
     for target in ("onnxruntime", "openvino"):
         if target in registry.targets() and not registry.unmet(registry.targets()[target].needs):
             moved = forms.convert(latency, "onnx")

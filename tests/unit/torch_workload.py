@@ -21,13 +21,16 @@ from ironlaw.records import (
     Diagnosis,
     Environment,
     Execution,
+    Gain,
     Goal,
     Identity,
     Interval,
     KernelRate,
     Ledger,
+    Loader,
     Machine,
     Op,
+    StepTimes,
     Term,
     TermTime,
     exactly,
@@ -193,3 +196,35 @@ def op(
         name=name, kind=kind, calls=calls, flops=fields.pop("flops", 1e6), bytes_low=fields.pop("bytes_low", traffic),
         bytes_high=traffic, time_s=seconds, **fields,
     )  # fmt: skip
+
+
+def step_times(**changed: Any) -> StepTimes:
+    """10 ms: 4 waiting, 2 forward, 3 backward, 0.9 optimiser, 0.1 rest; 6 on cached input, all of it CPU time."""
+    parts = {
+        "wait": exactly(0.004), "restart": exactly(0.0), "copy": exactly(0.0), "forward": exactly(0.002),
+        "backward": exactly(0.003), "optimiser": exactly(0.0009), "rest": exactly(0.0001), **changed,
+    }  # fmt: skip
+    total = sum(parts[name].value for name in ("wait", "restart", "copy", "forward", "backward", "optimiser", "rest"))
+    rest: dict[str, Any] = {
+        "total": exactly(total), "cached": exactly(0.006), "contention": exactly(0.0), "faults": 0.0, "cpu_s": 0.006,
+        "system_s": 0.0, "foreign_cpu": 0.0, "device": "cpu", "batch": 32, "steps": 100, "blocks": 10, "launches": 3,
+        "gain": Gain(median=total / 0.006, low=1.6, high=1.8, floor=1.0, settled=True, launches=3),
+    }  # fmt: skip
+    return StepTimes(**{**rest, **parts})
+
+
+def job_loader(**changed: Any) -> Loader:
+    """A DataLoader without workers: 3.8 ms to fetch a batch and 0.2 to collate, all of it CPU time."""
+    facts: dict[str, Any] = {
+        "kind": "DataLoader", "fetch_s": 0.0038, "collate_s": 0.0002, "cpu_share": 1.0, "batches": 50, "samples": 1600,
+        "sample_bytes": 1024, "repeats": True, "slices": True,
+    }  # fmt: skip
+    return Loader(**{**facts, **changed})
+
+
+def job_diagnosis(
+    ops: Iterable[Op] = (), *, step: StepTimes | None = None, loader: Loader | None = None, threads: int = 4
+) -> Diagnosis:
+    """That step with that loader as a diagnosis."""
+    found = diagnosis(ops, total_s=0.010, batch=32, threads=threads, io=0.4, compute=0.5, memory=0.05)
+    return dataclasses.replace(found, step=step or step_times(), loader=loader or job_loader())
