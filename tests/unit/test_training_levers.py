@@ -18,7 +18,7 @@ HERE = machine(cores=4)
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Candidate:
-    return candidate(tmp_path_factory.mktemp("job"), goal=Goal(objective=Objective.THROUGHPUT))
+    return candidate(tmp_path_factory.mktemp("job"), goal=Goal(objective=Objective.THROUGHPUT), threads=4)
 
 
 def predicted(name, job, settings=None, **given):
@@ -117,4 +117,4 @@ def test_bf16_must_have_kernels_and_a_judge(job):
     assert "GFLOP/s in bf16 against" in slow.reason
     assert "no evaluate" in registry.unmet(lever.needs, evaluate=False)[0]
     found = lever.predict(job, lever.Settings(), job_diagnosis(ops), HERE).speedup
-    assert 1.0 < found.value < 1 / (1 - 0.59 + 0.59 / 4)
+    assert 1.1 < found.value < 1 / (1 - 0.59 + 0.59 / 4)

@@ -67,7 +67,8 @@ class MixedPrecision:
         """Of forward, backward and optimiser the gain at bf16 rates; Amdahl's law over the step."""
         step = diagnosis.step
         assert step is not None
-        work = dataclasses.replace(diagnosis, total_s=step.work_s)
+        inner = tuple(one for one in diagnosis.terms if one.term not in (Term.IO, Term.SERIAL))
+        work = dataclasses.replace(diagnosis, total_s=step.work_s, terms=inner)
         moved = predict.moved(work, machine, target="torch", dtype="bf16", threads=candidate.execution.threads)
         share = step.work_s / step.total.value
         low, value, high = (1 / (1 - share + share / gain) for gain in _ends(moved.speedup))
