@@ -182,7 +182,8 @@ def _opened(
         return opened(subject, goal_of(**wanted), limits, know_machine=machine, home=home, fresh=fresh, talk=talk)
     asked = wanted.copy()
     asked["objective"] = wanted.get("objective") or Objective.THROUGHPUT
-    return training_session.opened(subject, goal_of(**asked), limits, know_machine=machine, home=home, fresh=fresh, talk=talk)
+    goal = goal_of(**asked)
+    return training_session.opened(subject, goal, limits, know_machine=machine, home=home, fresh=fresh, talk=talk)
 
 
 def diagnose(

@@ -259,7 +259,8 @@ class Bench:
             subject.spent_s = build["seconds"]
         if subject.artefact is not None and not self.store.home.joinpath(subject.artefact.folder).exists():
             subject.candidate = subject.artefact = None
-        if failure := self.store.fact(subject.key, "failure"):
+        failure = self.store.fact(subject.key, "failure")
+        if failure and not self._now_allowed(failure):
             subject.failure = WorkerFailure(Outcome(failure["outcome"]), failure["reason"])
         subject.launches = [launch_from(data) for data in self.store.facts(subject.key, f"launch{self._at_rate}")]
         self._know_scores(subject)
@@ -361,7 +362,15 @@ class Bench:
             )  # fmt: skip
         subject.failure = failure
         self._spent(subject, start)
-        self.store.keep(subject.key, "failure", {"outcome": str(failure.outcome), "reason": failure.reason})
+        why = {"outcome": str(failure.outcome), "reason": failure.reason}
+        self.store.keep(subject.key, "failure", {**why, **dataclasses.asdict(self.limits)})
+
+    def _now_allowed(self, failure: dict[str, Any]) -> bool:
+        """Whether it failed at a limit that has been raised since."""
+        if failure["outcome"] == Outcome.HUNG:
+            return self.limits.trial_s > failure["trial_s"]
+        had, have = failure["memory_bytes"], self.limits.memory_bytes
+        return failure["outcome"] == Outcome.OUT_OF_MEMORY and had is not None and (have is None or have > had)
 
     def _spent(self, subject: Subject, start: float, *, share: int = 1) -> None:
         subject.spent_s += (time.monotonic() - start) / share

@@ -1,7 +1,8 @@
 """A search that ended by itself, kept as a fact: the same command then repeats it instead of searching again.
 
 A second search would know more than the first did (full measurements from the start) and would try other points.
-What the time limit ended is not kept, since the same command is how a user lets it go on.
+What the time limit ended is not kept, since the same command is how a user lets it go on. Other limits of a trial make
+another search: a point that failed at a limit is tried again when it is raised.
 """
 
 from __future__ import annotations
@@ -40,4 +41,5 @@ def keep(bench: Bench, space: Space, found: Finished) -> None:
 
 def _key(bench: Bench, space: Space) -> str:
     levers = sorted((lever.name, lever.version) for lever in space.levers.values())
-    return digest_of((*bench.context, bench.base.goal, levers, VERSION))[:20]
+    limits = (bench.limits.trial_s, bench.limits.memory_bytes)
+    return digest_of((*bench.context, bench.base.goal, levers, limits, VERSION))[:20]

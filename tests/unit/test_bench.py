@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ironlaw.bench import Bench, Limits
 from ironlaw.measure.paired import Launch
+from ironlaw.measure.process import WorkerFailure
 from ironlaw.measure.summary import launch_data
 from ironlaw.records import (
     Artefact,
@@ -17,6 +21,7 @@ from ironlaw.records import (
     Kind,
     ModelFile,
     Objective,
+    Outcome,
     Snapshot,
     TensorSpec,
     to_data,
@@ -31,10 +36,10 @@ SNAPSHOT = Snapshot(
 )  # fmt: skip
 
 
-def bench(store: Store, goal: Goal) -> Bench:
+def bench(store: Store, goal: Goal, limits: Limits = Limits()) -> Bench:
     base = Candidate(snapshot=SNAPSHOT, model=MODEL, execution=Execution(threads=2), goal=goal)
     nothing: Any = None
-    return Bench(store, nothing, nothing, nothing, base, "machine", Limits(), lambda line: None)
+    return Bench(store, nothing, nothing, nothing, base, "machine", limits, lambda line: None)
 
 
 def keep_baseline(store: Store, goal: Goal, folder: Path) -> Bench:
@@ -69,3 +74,25 @@ def test_launches_under_arrivals_are_apart(tmp_path: Path) -> None:
             for rate in (None, 200.0, 300.0)
         ]
     assert calls == [[7], [9], []]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "now", "tried_again"),
+    [
+        (Outcome.HUNG, Limits(trial_s=10.0, memory_bytes=100), False),
+        (Outcome.HUNG, Limits(trial_s=20.0, memory_bytes=100), True),
+        (Outcome.HUNG, Limits(trial_s=5.0, memory_bytes=None), False),
+        (Outcome.OUT_OF_MEMORY, Limits(trial_s=20.0, memory_bytes=100), False),
+        (Outcome.OUT_OF_MEMORY, Limits(trial_s=10.0, memory_bytes=200), True),
+        (Outcome.OUT_OF_MEMORY, Limits(trial_s=10.0, memory_bytes=None), True),
+        (Outcome.CRASHED, Limits(trial_s=20.0, memory_bytes=None), False),
+    ],
+)
+def test_what_failed_at_a_limit_is_tried_again_when_it_is_raised(
+    tmp_path: Path, outcome: Outcome, now: Limits, tried_again: bool
+) -> None:
+    with Store(tmp_path) as store:
+        made = bench(store, Goal(), Limits(trial_s=10.0, memory_bytes=100))
+        made._fail(made.baseline, WorkerFailure(outcome, "why"), time.monotonic())
+        failure = bench(store, Goal(), now).baseline.failure
+    assert (failure is None) == tried_again
