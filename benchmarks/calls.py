@@ -21,6 +21,7 @@ from typing import Any, Self
 from benchmarks import common, unseen
 from ironlaw import predict
 from ironlaw.measure.lock import machine_lock
+from ironlaw.measure.page_faults import call_faults
 from ironlaw.measure.paired import BASELINE, FOREIGN_LIMIT, SELF, Effort, Launch, round_of
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.measure.summary import QUIET_SHARE, launch_data, launch_from
@@ -51,6 +52,8 @@ EFFORT = Effort(cycles=5, block_s=0.06, round_s=3.0, min_calls=3, warm_limit_s=1
 LIMIT_S = 180.0
 CODE = (
     "ironlaw/predict.py", "ironlaw/rates.py", "ironlaw/fusion.py", "ironlaw/measure/ledger*.py",
+    "ironlaw/measure/page_faults.py", "ironlaw/measure/storages.py", "ironlaw/measure/c_allocator.py",
+    "ironlaw/measure/kernel_workspace.py",
     "benchmarks/unseen.py", "benchmarks/families.py", "benchmarks/architectures.py",
 )  # fmt: skip
 """What a prediction is made by: where one of these changes, everything is predicted and measured anew."""
@@ -61,12 +64,16 @@ LaunchesOf = dict[str, list[Launch]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One model on one target: what was predicted and what its launches took."""
+    """One model on one target: what was predicted and what its launches took.
+
+    ``faults`` is how many page faults a call was predicted to have, None where that is not known.
+    """
 
     model: str
     family: str
     target: str
     predicted: Interval
+    faults: Interval | None
     launches: tuple[Launch, ...]
 
     @property
@@ -101,8 +108,8 @@ class Call:
         return sum(share <= FOREIGN_LIMIT for share in foreign) >= QUIET_SHARE * len(foreign)
 
     @property
-    def faults(self) -> float:
-        """Page faults of a call, which no prediction holds."""
+    def faulted(self) -> float:
+        """Page faults of a call, as measured."""
         return sum(launch.faults for launch in self.launches) / sum(launch.calls for launch in self.launches)
 
 
@@ -146,12 +153,14 @@ def calls_of(
         with tempfile.TemporaryDirectory(dir=store.folder("work")) as folder:
             _find_out(name, key, store, machine, builder, Path(folder), talk)
     predicted, found = store.fact(key, "predicted") or {}, store.fact(key, "measured") or {}
+    faults = store.fact(key, "faults")
     calls = [
         Call(
             model=name,
             family=family,
             target=target,
             predicted=from_data(Interval, predicted[target]),
+            faults=from_data(Interval, faults) if faults and target == EAGER else None,
             launches=tuple(launch_from(one) for one in found["launches"][target]),
         )
         for target in TARGETS
@@ -166,9 +175,12 @@ def code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def predicted_calls(ledger: Ledger, machine: Machine, threads: int) -> dict[str, Interval]:
-    """Seconds of a call by target, from one ledger; a target that was never calibrated here has none."""
-    found = {t: predict.call(ledger, machine, target=t, dtype="fp32", threads=threads) for t in TARGETS}
+def predicted_calls(ledger: Ledger, faults: Interval | None, machine: Machine, threads: int) -> dict[str, Interval]:
+    """Seconds of a call by target, from one counting pass; a target that was never calibrated here has none."""
+    found = {
+        target: predict.call(ledger, machine, target=target, dtype="fp32", threads=threads, faults=faults)
+        for target in TARGETS
+    }
     return {target: interval for target, interval in found.items() if interval is not None}
 
 
@@ -193,12 +205,14 @@ def _find_out(
     from ironlaw.workloads.snapshot import snapshot
 
     with machine_lock(talk):
-        taken = snapshot(unseen.workload(name), folder / "snapshot", name)
+        workload = unseen.workload(name)
+        taken = snapshot(workload, folder / "snapshot", name)
         candidate = base_candidate(taken, Goal())
         try:
             if store.fact(key, "predicted") is None:
-                ledger = _counted(taken, candidate, machine, builder)
-                store.keep(key, "predicted", predicted_calls(ledger, machine, candidate.execution.threads))
+                ledger, faults = _counted(taken, candidate, machine, builder), _faults(workload)
+                store.keep(key, "faults", faults)
+                store.keep(key, "predicted", predicted_calls(ledger, faults, machine, candidate.execution.threads))
             artefacts, failed = _built(candidate, builder, folder)
             launches, more = paired(_measured(artefacts))
         except WorkerFailure as failure:
@@ -216,6 +230,11 @@ def _counted(taken: Snapshot, candidate: Candidate, machine: Machine, builder: B
         cache_bytes=max((cache.size_bytes for cache in machine.caches), default=None),
     )
     return from_data(Ledger, answer["ledger"])
+
+
+def _faults(workload: Any) -> Interval | None:
+    model, example = workload.model, workload.example
+    return call_faults(lambda: model(*example), [*model.parameters(), *model.buffers()], example)
 
 
 def _built(candidate: Candidate, builder: Builder, folder: Path) -> tuple[dict[str, Artefact], list[str]]:

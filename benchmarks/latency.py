@@ -1,7 +1,8 @@
 """How near is the predicted time of a call to the measured one, on 63 unseen models, in eager torch and ONNX Runtime.
 
-Nine families, seven shapes each (:mod:`benchmarks.unseen`). A prediction is a function of the ledger of one call
-and of what this machine was calibrated to; it is kept before the model is built or timed (:mod:`benchmarks.calls`).
+Nine families, seven shapes each (:mod:`benchmarks.unseen`). A prediction is a function of the counting pass of
+one call and of what this machine was calibrated to; it is kept before the model is built or timed
+(:mod:`benchmarks.calls`).
 Goals are judged on both runtimes together and shown for each. Intervals of 90 % are scored by coverage and by a score
 that punishes width, beside what the score would be for errors just as large as the goal allows whose size is known.
 How far two launches of the same artefact lie apart (A against A) is printed beside the errors: nothing predicts better.
@@ -155,7 +156,8 @@ def _row(call: Call) -> dict[str, common.Cell]:
         "A/A": math.exp(call.spread),
         "score": score(call),
         "covered": call.covered,
-        "faults": call.faults,
+        "faults predicted": None if call.faults is None else call.faults.value,
+        "faults": call.faulted,
         "settled": call.settled,
     }
 

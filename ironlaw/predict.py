@@ -4,7 +4,8 @@ Why calibrated rates and not peaks: a constant-efficiency roofline is tens of pe
 operator kind, taken on this machine on shapes that are not the workload's, are about ten. How much a kind's
 rate varies over shapes is known; a part of that is taken as shared by all operators of the kind, the rest
 averages out over them, and kinds err independently. Intervals are 90 %; where calibration is missing
-they are wide and ``basis`` says so. It refuses to predict page faults (measured only): they only widen an interval.
+they are wide and ``basis`` says so. It refuses to predict page faults: how many there
+are is given (counted by replaying the allocator), or they only widen an interval.
 """
 
 from __future__ import annotations
@@ -53,20 +54,27 @@ def seconds(ledger: Ledger, machine: Machine, *, target: str, dtype: str, thread
     return _sum(parts) if parts else None
 
 
-def call(ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int) -> Interval | None:
+def call(
+    ledger: Ledger, machine: Machine, *, target: str, dtype: str, threads: int, faults: Interval | None = None
+) -> Interval | None:
     """Seconds of one whole call from its ledger alone, or None when nothing at all was measured here.
 
-    :func:`seconds`, and for eager torch the modules that call its operators. Whether large buffers fault again in
-    every call depends on the allocator's history, so that page faults widen the high end and move nothing.
+    :func:`seconds`, and for eager torch the modules that call its operators and the page faults of its large
+    results. ``faults`` is how many of those a call has (:mod:`ironlaw.measure.page_faults`); where that is not known
+    they widen the high end, by as many as there can be, and move nothing.
     """
     found = seconds(ledger, machine, target=target, dtype=dtype, threads=threads)
     if found is None or target != EAGER:
         return found
-    module, fault = machine.ceiling("module_call"), machine.ceiling("fault")
+    module = machine.ceiling("module_call")
     computing = sum(op.calls for op in ledger.ops if op.kind != "view")
     python_s = _MODULES_PER_OP * computing * module.value if module else 0.0
-    faults_s = sum(_pages(op) for op in ledger.ops) * fault.value if fault else 0.0
-    return Interval(low=found.low, value=found.value + python_s, high=found.high + 2.0 * python_s + faults_s)
+    paging = _paging(ledger, machine, threads, faults)
+    return Interval(
+        low=found.low + paging.low,
+        value=found.value + python_s + paging.value,
+        high=found.high + 2.0 * python_s + paging.high,
+    )
 
 
 def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, threads: int) -> Prediction:
@@ -149,6 +157,20 @@ def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: i
             sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
             parts[kind] = _Part(seconds=total, sigma=max(LEAST_SIGMA, sigma), rate=rates[kind])
     return parts
+
+
+def _paging(ledger: Ledger, machine: Machine, threads: int, faults: Interval | None) -> Interval:
+    """Seconds of page faults: threads fault side by side or wait for each other, the value is halfway (log scale)."""
+    cost = machine.ceiling("fault")
+    if cost is None:
+        return Interval(low=0.0, value=0.0, high=0.0)
+    if faults is None:
+        return Interval(low=0.0, value=0.0, high=sum(_pages(op) for op in ledger.ops) * cost.high)
+    return Interval(
+        low=faults.low * cost.low / threads,
+        value=faults.value * cost.value / math.sqrt(threads),
+        high=faults.high * cost.high,
+    )
 
 
 def _pages(op: Op) -> float:

@@ -12,6 +12,7 @@ ledger_torch, ledger_flops, ledger_cache    counting eager modules; the cache mo
 ledger_training, training_step, ledger_gradients    counting a training step: forward, backward, optimiser
 training_memory, memory_worker    peak memory of a training step, by part: predicted and measured
 storages, kernel_workspace, c_allocator    lives of storages; what kernels and the C library add to them
+page_faults    of a warm call, from these
 operands       the tensors of a call
 ledger_onnx, ledger_onnx_graph, ledger_onnx_flops    counting ONNX graphs
 profile_torch  times of eager operators

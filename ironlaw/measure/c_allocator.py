@@ -94,34 +94,26 @@ def resident_peak(traffic: Iterable[Take | Touch | Give], objects: Sequence[int]
 
     The heap is taken as full before: what the program had freed until then serves nobody.
     """
-    heap = _Heap()
+    heap = Heap()
     for event in traffic:
-        match event:
-            case Take(key, size, untouched, tensor):
-                for index, small in enumerate(objects if tensor else ()):
-                    heap.take_small((key, index), small)
-                heap.take(key, size, untouched)
-            case Touch(key, untouched):
-                heap.touch(key, untouched)
-            case Give(key):
-                heap.give(key)
-                for index in range(len(objects)):
-                    heap.give((key, index))
+        heap.play(event, objects)
     return heap.peak
 
 
 @dataclass(slots=True)
-class _Heap:
+class Heap:
     """The main arena: chunks from 0 to ``top``, the top chunk up to ``end``, pages written up to ``touched``.
 
-    ``holes`` are bytes below ``touched`` that nobody has written yet. ``cached`` and ``fast`` are free chunks by size
-    that count as used: they do not merge with their neighbours.
+    ``faulted`` adds up bytes that were written for the first time since the system gave them. ``holes`` are bytes below
+    ``touched`` that nobody has written yet. ``cached`` and ``fast`` are free chunks by size that count as used: they do
+    not merge with their neighbours.
     """
 
     peak: int = 0
     top: int = 0
     end: int = 0
     touched: int = 0
+    faulted: int = 0
     threshold: int = _DEFAULT_THRESHOLD
     trim: int = _DEFAULT_THRESHOLD
     mapped_total: int = 0
@@ -134,6 +126,20 @@ class _Heap:
     mapped: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
     holes: dict[Hashable, int] = field(default_factory=dict)
 
+    def play(self, event: Take | Touch | Give, objects: Sequence[int] = ()) -> None:
+        """One request, with small ``objects`` of these sizes beside every tensor."""
+        match event:
+            case Take(key, size, untouched, tensor):
+                for index, small in enumerate(objects if tensor else ()):
+                    self.take_small((key, index), small)
+                self.take(key, size, untouched)
+            case Touch(key, untouched):
+                self.touch(key, untouched)
+            case Give(key):
+                self.give(key)
+                for index in range(len(objects)):
+                    self.give((key, index))
+
     def take_small(self, key: Hashable, size: int) -> None:
         need = _chunk(size)
         if self.cached.get(need):
@@ -142,7 +148,7 @@ class _Heap:
         found = self._find(need)
         assert found is not None, "only what is large is mapped"
         self.used[key] = found
-        self.touched = max(self.touched, sum(found))
+        self._write_up_to(sum(found))
         self._look()
 
     def take(self, key: Hashable, size: int, untouched: int) -> None:
@@ -152,11 +158,13 @@ class _Heap:
             length = -(-(need + ALIGNMENT + _LEAST + _HEADER) // _PAGE) * _PAGE
             self.mapped[key] = (length, untouched)
             self.mapped_total += length - untouched
+            self.faulted += length - untouched
         else:
             written = self.touched
             start, length = self.used[key] = self._align(*found, need)
             if untouched:
                 self.holes[key] = max(0, min(untouched, start + length - written))
+                self.faulted -= self.holes[key]
         self._look()
 
     def touch(self, key: Hashable, untouched: int) -> None:
@@ -164,8 +172,10 @@ class _Heap:
             length, before = self.mapped[key]
             self.mapped[key] = (length, untouched)
             self.mapped_total += before - untouched
+            self.faulted += before - untouched
         if key in self.holes:
-            self.holes[key] = min(self.holes[key], untouched)
+            before, self.holes[key] = self.holes[key], min(self.holes[key], untouched)
+            self.faulted += before - self.holes[key]
         self._look()
 
     def give(self, key: Hashable) -> None:
@@ -177,6 +187,10 @@ class _Heap:
             self.mapped_total -= length - untouched
             if self.threshold < length <= _LARGEST_THRESHOLD:
                 self.threshold, self.trim = length, 2 * length
+
+    def _write_up_to(self, end: int) -> None:
+        self.faulted += max(0, end - self.touched)
+        self.touched = max(self.touched, end)
 
     def _look(self) -> None:
         self.peak = max(self.peak, self.touched - sum(self.holes.values()) + self.mapped_total)
@@ -217,7 +231,7 @@ class _Heap:
         if left > _LEAST:
             self._free(begin + need, left)
             left = 0
-        self.touched = max(self.touched, min(begin + need + left, self.end))
+        self._write_up_to(min(begin + need + left, self.end))
         return begin, need + left
 
     def _free(self, start: int, size: int) -> None:

@@ -116,8 +116,16 @@ def test_a_whole_eager_call_pays_its_modules_and_may_fault_in_large_results():
     assert whole.low == run.low
     assert whole.value == pytest.approx(run.value + 14 * 2e-6)
     assert whole.high == pytest.approx(run.high + 28 * 2e-6 + 4e6 / 4096 * 5e-7)
+    faults = Interval(low=100.0, value=400.0, high=900.0)
+    run, paged = (
+        predict.seconds(book, host, target="torch", dtype="fp32", threads=4),
+        predict.call(book, host, target="torch", dtype="fp32", threads=4, faults=faults),
+    )
+    assert paged.low == pytest.approx(run.low + 100 * 5e-7 / 4)
+    assert paged.value == pytest.approx(run.value + 14 * 2e-6 + 400 * 5e-7 / 2)
+    assert paged.high == pytest.approx(run.high + 28 * 2e-6 + 900 * 5e-7)
     graph = {"target": "ort", "dtype": "fp32", "threads": 1}
-    assert predict.call(book, host, **graph) == predict.seconds(book, host, **graph)
+    assert predict.call(book, host, **graph, faults=faults) == predict.seconds(book, host, **graph)
     assert predict.call(book, machine(), target="torch", dtype="fp32", threads=1) is None
 
 

@@ -39,7 +39,7 @@ def call(ratio, *, model="m", family="mlp", target="torch", width=1.5, again=1.0
     """Predicted ``ratio`` times what was measured, which is 10 ms in the mean of two launches."""
     launches = tuple(launch(0.01 * again**side, foreign=foreign) for side in (-0.5, 0.5))
     predicted = Interval(low=0.01 * ratio / width, value=0.01 * ratio, high=0.01 * ratio * width)
-    return calls.Call(model=model, family=family, target=target, predicted=predicted, launches=launches)
+    return calls.Call(model=model, family=family, target=target, predicted=predicted, faults=None, launches=launches)
 
 
 def many(ratios):
