@@ -368,9 +368,9 @@ class Bench:
     def _now_allowed(self, failure: dict[str, Any]) -> bool:
         """Whether it failed at a limit that has been raised since."""
         if failure["outcome"] == Outcome.HUNG:
-            return self.limits.trial_s > failure["trial_s"]
+            return bool(self.limits.trial_s > failure["trial_s"])
         had, have = failure["memory_bytes"], self.limits.memory_bytes
-        return failure["outcome"] == Outcome.OUT_OF_MEMORY and had is not None and (have is None or have > had)
+        return bool(failure["outcome"] == Outcome.OUT_OF_MEMORY and had and (have is None or have > had))
 
     def _spent(self, subject: Subject, start: float, *, share: int = 1) -> None:
         subject.spent_s += (time.monotonic() - start) / share

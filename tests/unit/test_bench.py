@@ -35,8 +35,10 @@ SNAPSHOT = Snapshot(
     dynamic=True, parameters=1, weights_bytes=4,
 )  # fmt: skip
 
+USUAL = Limits()
 
-def bench(store: Store, goal: Goal, limits: Limits = Limits()) -> Bench:
+
+def bench(store: Store, goal: Goal, limits: Limits = USUAL) -> Bench:
     base = Candidate(snapshot=SNAPSHOT, model=MODEL, execution=Execution(threads=2), goal=goal)
     nothing: Any = None
     return Bench(store, nothing, nothing, nothing, base, "machine", limits, lambda line: None)
