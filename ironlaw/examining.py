@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ironlaw.bench import Bench, Subject
 from ironlaw.diagnose import diagnose, merge
+from ironlaw.diagnose.energy import modelled
 from ironlaw.diagnose.killers import Facts, findings
 from ironlaw.measure.process import WorkerFailure
 from ironlaw.measure.summary import service
-from ironlaw.records import Candidate, Diagnosis, Ledger, Machine
+from ironlaw.records import Candidate, Diagnosis, Form, Ledger, Machine
 
 
 def examined(bench: Bench, subject: Subject, machine: Machine, talk: Callable[[str], None]) -> Diagnosis:
@@ -35,7 +36,9 @@ def examined(bench: Bench, subject: Subject, machine: Machine, talk: Callable[[s
         certificate=subject.certificate,
         inspection=seen,
     )
-    return dataclasses.replace(diagnosis, findings=findings(facts))
+    own_form = subject.candidate.model.form != Form.OPENVINO
+    energy = modelled(diagnosis.ledger, precision=execution.precision, own_form=own_form)
+    return dataclasses.replace(diagnosis, findings=findings(facts), energy=energy)
 
 
 def ledger_of(bench: Bench, candidate: Candidate, machine: Machine, talk: Callable[[str], None]) -> Ledger:

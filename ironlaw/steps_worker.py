@@ -138,6 +138,13 @@ class StepsWorker:
         ops = tuple(op for op in found.ops if not op.name.startswith("profiler::"))  # marks that the optimiser sets
         return {"ledger": to_data(dataclasses.replace(found, ops=ops))}
 
+    @told
+    def memory(self) -> Answer:
+        """The peak of the first steps by part, predicted on fake tensors."""
+        from ironlaw.measure.training_memory import predicted_peak
+
+        return {"memory": to_data(predicted_peak(self.job.as_step(self.ring.take())))}
+
     def _step(self) -> None:
         steps.one_step(self.job, self.ring.take)
 

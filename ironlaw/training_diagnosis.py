@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ironlaw.diagnose import merge
+from ironlaw.diagnose.energy import modelled
 from ironlaw.diagnose.training import diagnose_step
 from ironlaw.measure.lock import machine_lock
 from ironlaw.measure.process import Child, WorkerFailure
 from ironlaw.measure.steps import StepLaunch, launch_from, step_times
-from ironlaw.records import Diagnosis, Execution, Ledger, Machine, Op, UserError, from_data, to_data
+from ironlaw.records import Diagnosis, Execution, Ledger, Machine, Op, TrainingMemory, UserError, from_data, to_data
 from ironlaw.records.training import Loader, StepTimes
 from ironlaw.workloads.parcel import pack
 from ironlaw.workloads.training import Training
@@ -59,6 +60,7 @@ class _Seen:
     ops: tuple[Op, ...]
     batch: int
     device: str
+    memory: TrainingMemory | None
 
 
 def examined(
@@ -86,6 +88,8 @@ def examined_job(path: Path, machine: Machine, execution: Execution, talk: Talk,
     times = step_times(launches, batch=seen.batch, device=seen.device, batches=loader.batches)
     execution = dataclasses.replace(execution, batch=seen.batch)
     diagnosis = diagnose_step(merge(seen.ledger, seen.ops), times, loader, machine, execution)
+    energy = modelled(diagnosis.ledger, precision=execution.precision)
+    diagnosis = dataclasses.replace(diagnosis, memory=seen.memory, energy=energy)
     return Examined(diagnosis=diagnosis, times=times, loader=loader)
 
 
@@ -102,6 +106,7 @@ def _look(path: Path, machine: Machine, execution: Execution, effort: Effort, ta
         ops = _answer(ask, "operators", talk, seconds=effort.profile_s, least=2, most=20).get("ops", [])
         last = max((cache.size_bytes for cache in machine.caches), default=None)
         counted = _answer(ask, "ledger", talk, cache_bytes=last).get("ledger")
+        peak = _answer(ask, "memory", talk).get("memory")
     empty = Ledger(ops=(), batch=opened["batch"], source="not counted")
     return _Seen(
         loader=loader,
@@ -109,6 +114,7 @@ def _look(path: Path, machine: Machine, execution: Execution, effort: Effort, ta
         ops=tuple(from_data(Op, op) for op in ops),
         batch=opened["batch"],
         device=opened["device"],
+        memory=from_data(TrainingMemory, peak) if peak else None,
     )
 
 

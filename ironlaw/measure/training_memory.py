@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +22,10 @@ from ironlaw.measure.operands import tensors
 from ironlaw.measure.process import Child
 from ironlaw.measure.storages import Moment, Part, Storages
 from ironlaw.measure.training_step import Phase, Step, on_fakes, run
-from ironlaw.records import Interval, from_data
+from ironlaw.records import Interval, TrainingMemory, from_data
 
 STEPS = 2
 """The optimiser's state is made at the end of the first step: the second is a steady one."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingMemory:
-    """Peak of the first steps of a training, by part, at the moment when live tensors were most.
-
-    Buffers count as parameters. Activations are what forward (or a recomputation) made and backward or the
-    caller still held when it ended; temporaries are all the rest. ``moment`` names the phase and the operator.
-    """
-
-    parameters_bytes: float
-    gradients_bytes: float
-    optimiser_bytes: float
-    activations_bytes: float
-    temporaries_bytes: float
-    inputs_bytes: float
-    moment: str
-    allocated_bytes: float
-    resident_bytes: Interval
-    source: str
-
-    @property
-    def tensor_bytes(self) -> float:
-        held = self.parameters_bytes + self.gradients_bytes + self.optimiser_bytes + self.inputs_bytes
-        return held + self.activations_bytes + self.temporaries_bytes
 
 
 def predicted_peak(step: Step) -> TrainingMemory:

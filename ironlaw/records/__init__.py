@@ -6,11 +6,11 @@ names and SI inside; a prediction or a measured quantity is an :class:`Interval`
 ``None`` with a reason beside it, never 0.
 
 vocabulary   kinds, axes, terms, objectives, forms, outcomes; UserError
-numbers      intervals, gains, budgets, the goal
+numbers      intervals, gains, energy, budgets, the goal
 machine      identity, conditions, ceilings, kernel rates
 workload     snapshot, execution, change, candidate
 diagnosis    operators, ledger, terms, bounds, findings, perturbations, other machines
-training     the split of a training step, and its loader
+training     the split of a training step, its loader and its peak memory
 trial        prediction, measurement, gain, quality, certificate, artefact, trial, run
 codec        JSON and content addresses
 """
@@ -48,17 +48,17 @@ from ironlaw.records.machine import (
 )
 from ironlaw.records.numbers import (
     Budget,
+    Energy,
     Gain,
     Goal,
     Interval,
     exactly,
 )
-from ironlaw.records.training import Loader, StepTimes
+from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.trial import (
     RUN_SCHEMA,
     Artefact,
     Certificate,
-    Energy,
     Measurement,
     Percentiles,
     Prediction,
@@ -139,6 +139,7 @@ __all__ = [
     "TensorSpec",
     "Term",
     "TermTime",
+    "TrainingMemory",
     "Trial",
     "UserError",
     "digest_of",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ironlaw.records.numbers import Interval
-from ironlaw.records.training import Loader, StepTimes
+from ironlaw.records.numbers import Energy, Interval
+from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.vocabulary import Pairs, Term
 
 DIAGNOSIS_SCHEMA = "ironlaw.diagnosis/1"
@@ -194,7 +194,8 @@ class Elsewhere:
 class Diagnosis:
     """Terms that sum to the measured time; ``dominant`` is None when undetermined.
 
-    ``step`` and ``loader`` are those of a training job: its time is that of a step.
+    ``energy`` is of one call, by part. ``step``, ``loader`` and the peak ``memory`` (predicted) are those of a training
+    job: its time is that of a step.
     """
 
     total_s: float
@@ -210,8 +211,10 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     perturbations: tuple[Perturbation, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
+    energy: Energy | None = None
     step: StepTimes | None = None
     loader: Loader | None = None
+    memory: TrainingMemory | None = None
     schema: str = DIAGNOSIS_SCHEMA
 
     def seconds(self, term: Term) -> float:

@@ -1,11 +1,11 @@
-"""Numbers with their intervals, a paired gain, and what the user asks for."""
+"""Numbers with their intervals, a paired gain, energy, and what the user asks for."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from ironlaw.records.vocabulary import Objective
+from ironlaw.records.vocabulary import Objective, Pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +41,18 @@ class Gain:
     @property
     def proven(self) -> bool:
         return self.settled and self.low > max(1.0, self.floor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """Of one call, in joules. ``source`` is counter, modelled or unknown (then ``value`` is None).
+
+    ``parts`` are those of a model: arithmetic, caches, memory.
+    """
+
+    value: float | None
+    source: str
+    parts: Pairs = ()
 
 
 def exactly(value: float) -> Interval:

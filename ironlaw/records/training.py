@@ -87,3 +87,28 @@ class Loader:
     def load_s(self) -> float | None:
         """Fetching and collating one batch."""
         return None if self.fetch_s is None else self.fetch_s + (self.collate_s or 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingMemory:
+    """Peak of the first steps of a training, by part, at the moment when live tensors were most.
+
+    Buffers count as parameters. Activations are what forward (or a recomputation) made and backward or the
+    caller still held when it ended; temporaries are all the rest. ``moment`` names the phase and the operator.
+    """
+
+    parameters_bytes: float
+    gradients_bytes: float
+    optimiser_bytes: float
+    activations_bytes: float
+    temporaries_bytes: float
+    inputs_bytes: float
+    moment: str
+    allocated_bytes: float
+    resident_bytes: Interval
+    source: str
+
+    @property
+    def tensor_bytes(self) -> float:
+        held = self.parameters_bytes + self.gradients_bytes + self.optimiser_bytes + self.inputs_bytes
+        return held + self.activations_bytes + self.temporaries_bytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ironlaw.records.diagnosis import Diagnosis
 from ironlaw.records.machine import Environment, Machine
-from ironlaw.records.numbers import Gain, Goal, Interval
+from ironlaw.records.numbers import Energy, Gain, Goal, Interval
 from ironlaw.records.vocabulary import Outcome, Pairs
 from ironlaw.records.workload import Change, Execution, TensorSpec
 
@@ -33,18 +33,6 @@ class Percentiles:
     mean: float
     samples: int
     refused: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Energy:
-    """Of one call, in joules. ``source`` is counter, modelled or unknown (then ``value`` is None).
-
-    ``parts`` are those of a model: arithmetic, caches, memory.
-    """
-
-    value: float | None
-    source: str
-    parts: Pairs = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

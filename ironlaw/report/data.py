@@ -74,6 +74,8 @@ def machine_data(machine: Machine) -> dict[str, Any]:
 def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """A diagnosis as ``ironlaw.diagnosis/1`` (``schemas/diagnosis-1.json``)."""
     data: dict[str, Any] = to_data(diagnosis)
+    if diagnosis.energy is not None:
+        data["energy"]["parts"] = dict(diagnosis.energy.parts)
     return {"schema": data.pop("schema"), **data}
 
 

@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ironlaw.records import Objective, Run
-from ironlaw.report import data, facts, frontier, marks, predictions, roofline, svg, tables, terms, units, words
+from ironlaw.report import costs, data, facts, frontier, marks, predictions, roofline, svg, tables, terms, units, words
 
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:ns|µs|ms|s|min|h|pt|[kMGT]?B|[kMGT]?FLOP)\b)")
 
@@ -66,6 +66,9 @@ def render(run: Run) -> str:
         diagnoses=terms.rows(run),
         killers=[(name, d.findings) for name, d in terms.rows(run)],
         killer=words.killer,
+        perturbations=[(name, tables.perturbation_rows(d)) for name, d in terms.rows(run)],
+        energies=[(f"{name}: {costs.energy_title(d)}", costs.energy_rows(d.energy)) for name, d in terms.rows(run)],
+        memories=[(name, costs.memory_rows(d.memory)) for name, d in terms.rows(run) if d.memory],
         percent=units.percent,
         unknown=units.UNKNOWN,
         bounds=[(name, words.ranked(d.bounds)) for name, d in terms.rows(run)],

@@ -49,6 +49,33 @@ class TermRow:
     evidence: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PerturbationRow:
+    name: str
+    term: Term
+    says: str
+    verdict: str
+    evidence: str
+
+
+VERDICTS = {True: "confirmed", False: "refuted", None: "open"}
+"""What a perturbation says of its term."""
+
+
+def perturbation_rows(diagnosis: Diagnosis) -> list[PerturbationRow]:
+    """What was changed, and what the time said of the term."""
+    return [
+        PerturbationRow(
+            name=one.name,
+            term=one.term,
+            says=f"{units.seconds(one.seconds.value)}, {units.seconds_range(one.seconds)}" if one.seconds else "",
+            verdict=VERDICTS[one.confirms],
+            evidence=one.evidence,
+        )
+        for one in diagnosis.perturbations
+    ]
+
+
 def trial_rows(run: Run) -> list[TrialRow]:
     """Every trial, the baseline first."""
     return [_trial(run, number, trial) for number, trial in marks.numbered(run)]

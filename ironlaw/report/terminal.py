@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ironlaw.records import Axis, Diagnosis, Op, Outcome, Refusal, Run, Term, Trial
-from ironlaw.report import marks, roofline, units, words
+from ironlaw.report import costs, marks, roofline, tables, units, words
 from ironlaw.report.elsewhere import elsewhere_table
 
 BAR = 20
@@ -84,6 +84,10 @@ def diagnosis_table(diagnosis: Diagnosis) -> RenderableType:
         parts += [Text(), _perturbations(diagnosis)]
     if diagnosis.bounds:
         parts += [Text(), _bounds(diagnosis)]
+    if diagnosis.memory:
+        parts += [Text(), _costs("peak memory of a step, predicted", costs.memory_rows(diagnosis.memory))]
+    if diagnosis.energy and diagnosis.energy.value:
+        parts += [Text(), _costs(costs.energy_title(diagnosis), costs.energy_rows(diagnosis.energy))]
     distance = next(iter(words.remaining(diagnosis)))
     uncounted = diagnosis.ledger.uncounted
     parts += [Text(), _text(distance)]
@@ -163,7 +167,8 @@ def _terms(diagnosis: Diagnosis) -> Table:
 
 
 def _where(diagnosis: Diagnosis) -> str:
-    return f"a call, {diagnosis.target}, {diagnosis.threads} thread{'' if diagnosis.threads == 1 else 's'}"
+    threads = f"{diagnosis.threads} thread{'' if diagnosis.threads == 1 else 's'}"
+    return f"a {units.call_or_step(diagnosis)}, {diagnosis.target}, {threads}"
 
 
 def _operators(diagnosis: Diagnosis) -> Table:
@@ -186,19 +191,18 @@ def _time(op: Op) -> str:
 
 def _perturbations(diagnosis: Diagnosis) -> Table:
     """What each perturbation says that its term takes, and whether that agrees with the term above."""
-    columns = ("changed", "term", "says", "interval", "the term", "evidence")
-    table = _table("causes by perturbation", columns, right=(2,))
-    verdicts = {True: Text("confirmed", style="green"), False: Text("refuted", style="red"), None: Text("open", "dim")}
-    for one in diagnosis.perturbations:
-        seconds = one.seconds
-        table.add_row(
-            _text(one.name),
-            _text(str(one.term)),
-            _text(units.seconds(seconds.value) if seconds else units.UNKNOWN),
-            _text(units.seconds_range(seconds) if seconds else ""),
-            verdicts[one.confirms],
-            _text(one.evidence),
-        )
+    table = _table("causes by perturbation", ("changed", "term", "says", "the term", "evidence"))
+    styles = {"confirmed": "green", "refuted": "red", "open": "dim"}
+    for one in tables.perturbation_rows(diagnosis):
+        verdict = Text(one.verdict, style=styles[one.verdict])
+        table.add_row(_text(one.name), _text(str(one.term)), _text(one.says), verdict, _text(one.evidence))
+    return table
+
+
+def _costs(title: str, rows: Iterable[costs.Row]) -> Table:
+    table = _table(title, ("part", "amount", "share"), right=(1,))
+    for part, amount, share in rows:
+        table.add_row(_text(part), _text(amount), _text(share))
     return table
 
 

@@ -33,7 +33,8 @@ def draw(run: Run, size: svg.Size, *, share: bool) -> Markup:
     for index, (name, diagnosis) in enumerate(shown):
         top = 24 + index * (BAR + GAP)
         whole = _positive(diagnosis) if share else longest
-        parts.append(svg.text(left, top - 7, f"{name}: {units.seconds(diagnosis.total_s)} a call", "title"))
+        whole_time = f"{units.seconds(diagnosis.total_s)} a {units.call_or_step(diagnosis)}"
+        parts.append(svg.text(left, top - 7, f"{name}: {whole_time}", "title"))
         at = left
         for term in words.terms_in_order(*(d for _, d in shown)):
             width = max(diagnosis.seconds(term), 0.0) / whole * (right - left) if whole else 0.0

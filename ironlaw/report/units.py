@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ironlaw.records import Gain, Interval, Quality
+from ironlaw.records import Diagnosis, Gain, Interval, Quality
 
 UNKNOWN = "unknown"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -138,3 +138,8 @@ def drop_range(low: float, high: float, *, relative: bool, metric_value: float) 
 def metric(value: float | None) -> str:
     """A quality value at four significant digits, since drops are small."""
     return UNKNOWN if value is None else number(value, 4)
+
+
+def call_or_step(diagnosis: Diagnosis) -> str:
+    """What the time of a diagnosis is of: a call of a model, or a step of a training job."""
+    return "call" if diagnosis.step is None else "step"

@@ -135,11 +135,11 @@ def goal(wanted: Goal) -> str:
 
 def limited_by(diagnosis: Diagnosis) -> str:
     """The dominant term with its share and why, or that it is undetermined."""
-    total = units.seconds(diagnosis.total_s)
+    total = f"{units.seconds(diagnosis.total_s)} a {units.call_or_step(diagnosis)}"
     if diagnosis.dominant is None:
-        return _sentence(f"Undetermined, in {total} a call", diagnosis.why)
+        return _sentence(f"Undetermined, in {total}", diagnosis.why)
     share = units.percent(diagnosis.share(diagnosis.dominant))
-    return _sentence(f"{str(diagnosis.dominant).capitalize()}, {share} of {total} a call", diagnosis.why)
+    return _sentence(f"{str(diagnosis.dominant).capitalize()}, {share} of {total}", diagnosis.why)
 
 
 def quality_sentence(run: Run, trial: Trial) -> str:

@@ -15,6 +15,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ironlaw.measure.training_step import Step
 from ironlaw.records import UserError
 from ironlaw.workloads.source import blamed
 from ironlaw.workloads.training import Training
@@ -105,6 +106,15 @@ class Job:
     def update(self) -> None:
         self.optimiser.step()
         self._wait()
+
+    def as_step(self, batch: Any) -> Step:
+        """The same step for passes that count it, on fake tensors say."""
+
+        def loss(model: Any, given: Any) -> Any:
+            with self._precision():
+                return self._loss(model, given)
+
+        return Step(model=self.model, batch=(batch,), loss=loss, optimiser=self.training.optimiser)
 
     def first_step(self, batch: Any) -> float:
         """One checked step; returns the loss. Raises UserError for whatever is wrong with it."""

@@ -92,7 +92,11 @@ RECORDS = {
     "machine-1": (
         (records.Ceiling, "ceiling"), (records.Cache, "cache"), (records.KernelRate, "kernel"), (records.Machine, ""),
     ),
-    "diagnosis-1": ((records.Bound, "bound"), (records.Ledger, "ledger"), (records.Op, "op"), (records.Diagnosis, "")),
+    "diagnosis-1": (
+        (records.Bound, "bound"), (records.Ledger, "ledger"), (records.Op, "op"), (records.Diagnosis, ""),
+        (records.Energy, "energy"), (records.StepTimes, "step"), (records.Loader, "loader"),
+        (records.TrainingMemory, "memory"), (records.Gain, "gain"),
+    ),
 }  # fmt: skip
 
 
