@@ -177,6 +177,7 @@ def _opened(
     from ironlaw.workloads.load import given
     from ironlaw.workloads.training import Training
 
+    Store(Path(home) if home else home_folder()).close()  # what is wrong with it is told before a slow load
     subject = given(workload, data=data)
     if not isinstance(subject, Training):
         return opened(subject, goal_of(**wanted), limits, know_machine=machine, home=home, fresh=fresh, talk=talk)

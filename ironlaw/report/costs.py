@@ -16,7 +16,7 @@ def energy_rows(energy: Energy | None) -> list[Row]:
     whole = energy.value
     parts = [(name, float(value)) for name, value in energy.parts if isinstance(value, int | float)]
     ranked = sorted(parts, key=lambda part: -part[1])
-    return [(name, units.scaled(value, "J"), units.percent(value / whole)) for name, value in ranked]
+    return [(name, units.joules(value), units.percent(value / whole)) for name, value in ranked]
 
 
 def energy_title(diagnosis: Diagnosis) -> str:
@@ -24,7 +24,7 @@ def energy_title(diagnosis: Diagnosis) -> str:
     energy = diagnosis.energy
     if energy is None or energy.value is None:
         return f"energy of a {units.call_or_step(diagnosis)}: unknown"
-    title = f"energy of a {units.call_or_step(diagnosis)}: {units.scaled(energy.value, 'J')}, {energy.source}"
+    title = f"energy of a {units.call_or_step(diagnosis)}: {units.joules(energy.value)}, {energy.source}"
     parts = {name: float(value) for name, value in energy.parts if isinstance(value, int | float)}
     if not parts.get("arithmetic"):
         return title

@@ -37,7 +37,7 @@ def details(run: Run, trial: Trial) -> list[tuple[str, Facts]]:
 def _measured(found: Measurement) -> Facts:
     latency, energy = found.latency_s, found.energy_j
     tail = f"p90 {units.seconds(latency.p90)}, p99 {units.seconds(latency.p99)}"
-    joules = f"{units.scaled(energy.value, 'J')}, {energy.source}" if energy.value is not None else units.UNKNOWN
+    joules = f"{units.joules(energy.value)}, {energy.source}" if energy.value is not None else units.UNKNOWN
     if energy.value and energy.parts:
         shares = [(name, float(part or 0.0) / energy.value) for name, part in energy.parts]
         joules += ": " + ", ".join(f"{name} {units.percent(share)}" for name, share in shares)

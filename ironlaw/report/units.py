@@ -12,6 +12,7 @@ from ironlaw.records import Diagnosis, Gain, Interval, Quality
 
 UNKNOWN = "unknown"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 
 _CONTROLS = dict.fromkeys(
     [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"
@@ -48,6 +49,14 @@ def scaled(value: float | None, unit: str, *, tidy: bool = False) -> str:
 
 def size(value_bytes: float | None) -> str:
     return scaled(value_bytes, "B")
+
+
+def joules(value_j: float | None) -> str:
+    """``12.5 J``, ``10.0 µJ``, ``3.00 pJ``."""
+    if not value_j or abs(value_j) >= 999.5:
+        return scaled(value_j, "J")
+    factor, prefix = next(((f, p) for f, p in _SMALL if abs(value_j) >= f * 0.9995), _SMALL[-1])
+    return f"{number(value_j / factor)} {prefix}J"
 
 
 def seconds(value_s: float | None) -> str:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ironlaw.cli import app
+from ironlaw.measure.energy import counter
 
 HEAD = """
 import torch
@@ -24,6 +25,7 @@ class Raises(torch.nn.Module):
         raise RuntimeError("no such kernel")
 def broken(): raise KeyError("weights.bin")
 def number(): return 3
+def fine(): return il.Inference(net, (x[:1],), evaluate=good)
 def forward_raises(): return il.Inference(Raises(), (x[:1],), evaluate=good)
 def wrong_shape(): return il.Inference(net, (torch.randn(1, 7),), evaluate=good)
 def nan_weights():
@@ -120,6 +122,13 @@ def test_machine_that_was_not_measured_is_a_prerequisite(invoke: Callable[..., t
     code, output = invoke("machine", "--show")
     assert code == 4
     assert "ironlaw machine" in output
+
+
+@pytest.mark.skipif(counter() is not None, reason="this machine has energy counters")
+def test_energy_without_counters_needs_a_word(invoke: Callable[..., tuple[int, str]], models: Path) -> None:
+    code, output = invoke("tune", f"{models}:fine", "--objective", "energy")
+    assert code == 4, output
+    assert "--allow-modelled" in output
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is missing (Linux)")

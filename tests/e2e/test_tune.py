@@ -22,6 +22,7 @@ SPINE = [part for name in ("threads", "runtime", "int8_static") for part in ("--
 FEW = ["--include", "runtime"]
 
 
+@pytest.mark.slow
 def test_tune_from_file_to_artefact_and_again(
     run_ironlaw: Run, workload_file: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -186,16 +187,6 @@ def _number(measured: float | dict[str, float]) -> float:
     if isinstance(measured, dict):
         return measured["value"] if "value" in measured else measured["p50"]
     return measured
-
-
-def test_energy_without_counters_needs_a_word(run_ironlaw: Run, workload_file: Path) -> None:
-    from ironlaw.measure.energy import counter
-
-    if counter() is not None:
-        pytest.skip("this machine has energy counters")
-    done = run_ironlaw("tune", f"{workload_file}:workload", "--objective", "energy")
-    assert done.returncode == 4
-    assert "--allow-modelled" in done.stderr
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import factory
 from rich.console import Console
 
 from ironlaw.records import Energy, Interval, Perturbation, Run, Term, TrainingMemory, exactly
-from ironlaw.report import costs
+from ironlaw.report import costs, units
 from ironlaw.report.html import render
 from ironlaw.report.terminal import diagnosis_table
 
@@ -57,9 +57,16 @@ def test_the_page_and_the_terminal_show_them() -> None:
     written = io.StringIO()
     Console(width=160, file=written).print(diagnosis_table(seen().diagnosis))
     for text in (page, written.getvalue()):
-        lowered = text.lower()
+        lowered = " ".join(text.lower().split())
         assert "causes by perturbation" in lowered
         assert "confirmed" in lowered
         assert "peak memory of a step, predicted" in lowered
         assert "activations" in lowered
         assert "moving data takes" in lowered
+
+
+def test_joules_have_small_prefixes_and_the_unknown_its_word() -> None:
+    said = [units.joules(value) for value in (None, 0.0, 2e-13, 3e-12, 81e-3, 12.5, 4.2e3, -5e-6)]
+    assert said == [
+        units.UNKNOWN, "0 J", "0.200 pJ", "3.00 pJ", "81.0 mJ", "12.5 J", "4.20 kJ", "−5.00 µJ",
+    ]  # fmt: skip

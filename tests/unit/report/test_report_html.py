@@ -123,7 +123,7 @@ def test_every_trial_and_refusal_is_there_with_its_reason() -> None:
     for expected in (
         "6.60× faster", "95 % interval 6.43–6.76×", "49 of 50 eligible operators converted",
         "aten::adaptive_avg_pool2d", "OMP_NUM_THREADS", "onnxruntime1.32.0", "p99 needs 459 samples",
-        "0.0810 J, modelled", "11 of 11 measured gains", "session = ort.InferenceSession",
+        "81.0 mJ, modelled", "11 of 11 measured gains", "session = ort.InferenceSession",
         "a neighbour took 12 % of the CPU", "1,571 minor faults a call",
     ):  # fmt: skip
         assert expected in text, expected
