@@ -16,7 +16,12 @@
     tip.style.left = `${left}px`;
     tip.style.top = `${Math.max(8, top)}px`;
   };
-  const hide = () => { tip.hidden = true; };
+  const beside = (target) => {
+    const box = target.getBoundingClientRect();
+    show(target, box.left + box.width / 2, box.top + box.height / 2);
+  };
+  let focused = null;  // what the keyboard stands on: moving there scrolls the page, and the tip goes along
+  const hide = () => { tip.hidden = true; focused = null; };
   const tipped = (event) => event.target instanceof Element && event.target.closest("[data-tip]");
   document.addEventListener("pointermove", (event) => {
     if (event.pointerType === "touch") return;
@@ -27,11 +32,11 @@
   document.addEventListener("focusin", (event) => {
     const target = tipped(event);
     if (!target || !target.matches(":focus-visible")) return hide();
-    const box = target.getBoundingClientRect();
-    return show(target, box.left + box.width / 2, box.top + box.height / 2);
+    focused = target;
+    return beside(target);
   });
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("scroll", () => (focused ? beside(focused) : hide()), { passive: true });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
   // Trials: unfold, select from a chart, sort, filter.

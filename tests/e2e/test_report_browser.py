@@ -119,6 +119,10 @@ def test_the_keyboard_does_the_same(browser: Any, files: Any) -> None:
         tip = page.locator("#tip")
         assert tip.is_visible()
         assert tip.inner_text().startswith("0 baseline") or tip.inner_text().startswith("0  baseline")
+        page.evaluate(
+            "async () => { scrollBy(0, 40); for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame); }"
+        )
+        assert tip.is_visible(), "moving by keyboard scrolls the page: the tip goes along"
         page.keyboard.press("Escape")
         assert not tip.is_visible()
         page.keyboard.press("Tab")
