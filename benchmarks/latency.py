@@ -18,8 +18,9 @@ from contextlib import ExitStack
 import numpy as np
 
 from benchmarks import calls, common, rounds, unseen
-from benchmarks.arithmetic import best_interval_score, clustered_interval, interval_score, wilson
+from benchmarks.arithmetic import best_interval_score, clustered_interval, interval_score
 from benchmarks.calls import Call
+from ironlaw.laws.shares import wilson
 from ironlaw.store import Store, clear_errors
 
 MEDIAN_ERROR, NEAR, NEAR_SHARE, COVERAGE = 0.10, 0.25, 0.90, 0.90

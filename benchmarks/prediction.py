@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks import common, families, rounds
-from benchmarks.arithmetic import clustered_interval, wilson
+from benchmarks.arithmetic import clustered_interval
 from ironlaw.bench import Bench, Subject
+from ironlaw.laws.shares import wilson
 from ironlaw.loop import BASELINE_LAUNCHES
 from ironlaw.measure.paired import SELF, SHORT
 from ironlaw.plan.space import Plan

@@ -13,8 +13,8 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks import common, rounds
-from benchmarks.arithmetic import wilson
 from ironlaw.bench import Bench
+from ironlaw.laws.shares import wilson
 from ironlaw.records import Gain, Goal, Objective
 
 PAIRS = 20

@@ -19,7 +19,6 @@ from ironlaw.listings import (
     law_catalogue,
     lever_catalogue,
     list_runs,
-    prediction_scores,
     prune,
 )
 from ironlaw.plan.space import Plan
@@ -36,6 +35,7 @@ from ironlaw.records import (
     Trial,
     UserError,
 )
+from ironlaw.scores import export_predictions, import_predictions, prediction_scores
 from ironlaw.session import Session, allowed_cpus, opened
 from ironlaw.showing import (
     comparison_data,
@@ -387,6 +387,8 @@ __all__ = [
     "diagnose",
     "draw_machine",
     "elsewhere",
+    "export_predictions",
+    "import_predictions",
     "law_catalogue",
     "lever_catalogue",
     "lint",

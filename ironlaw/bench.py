@@ -87,6 +87,7 @@ class Bench:
 
     ``talk`` gets a line of progress for people; ``context`` is what all keys hold. The baseline must be measured
     first: the keys of all others hold the digest of its scores, so that another evaluate function starts anew.
+    ``waited_s`` is what other runs' turns on the machine took, ``score_s`` what scoring the baseline took.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Bench:
         run = to_data(base.execution)
         self.context: tuple[str, ...] = (base.snapshot.digest, machine_digest, str(sorted(run.items(), key=str)))
         self.waited_s = 0.0
+        self.score_s = 0.0
         self.reference: list[list[metrics.Array]] | None = None
         self.baseline = self._known(BASELINE_PLAN)
         self.self_launches = [launch_from(d) for d in store.facts(self.baseline.key, f"self{self._at_rate}")]
@@ -294,6 +296,7 @@ class Bench:
             return
         self._spent(subject, start)
         if subject is self.baseline:  # evaluated anew in every run: its scores are part of all other keys
+            self.score_s = time.monotonic() - start
             return
         scored = {
             "scores": _scores_data(subject.scores),

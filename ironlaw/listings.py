@@ -1,11 +1,8 @@
-"""What ``levers``, ``laws``, ``runs`` and ``predictions`` show, as plain rows."""
+"""What ``levers``, ``laws`` and ``runs`` show, as plain rows."""
 
 from __future__ import annotations
 
 import datetime
-import math
-import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,36 +91,3 @@ def prune(keep: int, home: Path | None = None) -> list[str]:
     """Delete all but the newest runs; returns the ids that are gone."""
     with Store(home or home_folder()) as store:
         return store.prune(keep)
-
-
-def prediction_scores(home: Path | None = None) -> list[dict[str, Any]]:
-    """Error, bias and coverage of the predictions by lever, from the outcomes in the store."""
-    with Store(home or home_folder()) as store:
-        rows = store.predictions()
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["lever"]].append(row)
-        groups["all"].append(row)
-    return [_score(name, group) for name, group in sorted(groups.items(), key=lambda g: (g[0] == "all", g[0]))]
-
-
-def _score(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    errors = [math.log(row["value"] / row["measured"]) for row in rows]
-    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in rows)
-    low, high = wilson(inside, len(rows))
-    return {
-        "lever": name,
-        "predictions": len(rows),
-        "median |ln error|": statistics.median(map(abs, errors)),
-        "bias (ln)": statistics.mean(errors),
-        "coverage of 90 %": inside / len(rows),
-        "Wilson 95 %": f"{low:.2f} to {high:.2f}",
-    }
-
-
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (Wilson 1927)."""
-    share = hits / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)

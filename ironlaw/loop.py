@@ -28,8 +28,9 @@ VERDICT_LAUNCHES = 5
 TOGETHER = 3
 """Candidates in one short round."""
 FINALISTS = 4
-RESERVED_SHARE = 0.35
-"""Of the time limit, kept for full measurements of the finalists."""
+RESERVED_SHARE, UNITS_MORE = 0.35, 2.0
+"""Kept for full measurements of the finalists: this share of the time limit, or what their rounds would take, each
+as long as the baseline's alone times this."""
 TIME_LIMIT, NOTHING_LEFT = "the time limit", "nothing left that can beat the best by its prediction"
 
 
@@ -52,6 +53,7 @@ class Loop:
     expanded: set[str] = field(default_factory=set)
     repeated: Finished | None = None
     look: Callable[[Bench, Subject, Machine, Callable[[str], None]], Diagnosis] = examined
+    round_s: float | None = None
 
     def run(self) -> None:
         """All steps up to the finalists' verdicts; the records are then made by :mod:`ironlaw.recording`."""
@@ -71,19 +73,20 @@ class Loop:
         self.bench.start()
         baseline = self.bench.baseline
         while len(self.bench.self_launches) < BASELINE_LAUNCHES:
+            begun = time.monotonic() - self.bench.waited_s
             self.bench.measure([], FULL)
+            self.round_s = time.monotonic() - self.bench.waited_s - begun
             if len(baseline.launches) > 1 and baseline.launches[-1].call_s > SLOW_CALL_S:
                 break
         self.diagnosis = self.examine(baseline)
         assert baseline.candidate is not None
-        self.search = Search(self.diagnosis.total_s)
+        self.search = Search(self.diagnosis.total_s, self.bench.score_s)
         self.talk(account.diagnosis_line(self.diagnosis))
         self._open(baseline_point(baseline.candidate, self.diagnosis))
 
     def explore(self) -> None:
         """Try plans in order of expected gain a second, short measurements first; extend what is good."""
-        reserved_s = RESERVED_SHARE * self.time_limit_s
-        while batch := self.search.next_batch(TOGETHER, self.left_s - reserved_s):
+        while batch := self.search.next_batch(TOGETHER, self.left_s - self.reserved_s):
             subjects = [self._built(plan) for plan in batch]
             fresh = [s for s in subjects if not s.launches and s.failure is None]
             if fresh:
@@ -91,7 +94,7 @@ class Loop:
             for subject in subjects:
                 self._learn(subject)
             self._extend_best()
-        late = self.left_s < reserved_s or self.search.unaffordable
+        late = self.left_s < self.reserved_s or self.search.unaffordable
         self.ended_because = TIME_LIMIT if late else NOTHING_LEFT
 
     def settle(self) -> None:
@@ -109,6 +112,15 @@ class Loop:
     def examine(self, subject: Subject) -> Diagnosis:
         """Terms of the time of one measured subject."""
         return self.look(self.bench, subject, self.machine, self.talk)
+
+    @property
+    def reserved_s(self) -> float:
+        """Of the time limit, for the finalists' verdicts; one round while there is no finalist yet."""
+        share_s = RESERVED_SHARE * self.time_limit_s
+        if self.round_s is None:
+            return share_s
+        rounds = MIN_LAUNCHES if self.search.best > 1.0 else 1
+        return min(share_s, rounds * UNITS_MORE * self.round_s)
 
     @property
     def left_s(self) -> float:
@@ -155,7 +167,8 @@ class Loop:
         if gain is not None and self.judge.worth_scoring(gain):
             self.bench.score(subject)
         trial = self.judge.trial(subject)
-        self.search.observe(subject.plan, gain, within_budget=self.judge.may_win(trial))
+        within = None if trial.quality is None else self.judge.may_win(trial)
+        self.search.observe(subject.plan, gain, within_budget=within)
         self.talk(account.trial_line(trial, gain))
 
     def _extend_best(self) -> None:

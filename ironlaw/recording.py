@@ -6,10 +6,11 @@ import dataclasses
 import datetime
 
 from ironlaw import account
+from ironlaw.judging import TIMED
 from ironlaw.laws.pareto import front
 from ironlaw.loop import Loop
 from ironlaw.machine.environment import environment
-from ironlaw.records import Goal, Outcome, Run, Trial, digest_of
+from ironlaw.records import Forecast, Goal, Outcome, Run, Trial, digest_of
 from ironlaw.session import Session
 from ironlaw.verify.outcome import limits_broken
 
@@ -73,17 +74,26 @@ def _coordinates(trial: Trial) -> tuple[float, ...]:
 
 
 def keep_score(session: Session, loop: Loop, key: str) -> None:
-    """Store the prediction of one trial beside what was measured."""
-    subject = loop.subjects[key]
+    """Store the prediction of one trial beside what was measured, where the goal is one that levers predict."""
+    subject, goal = loop.subjects[key], session.goal
     measured = loop.judge.screened(subject)
     if measured is None or subject.candidate is None or not subject.plan.steps:
         return
-    predicted = subject.plan.predicted.speedup
-    session.store.score_prediction(
+    if goal.objective not in TIMED or goal.rate_per_s is not None:
+        return
+    step, predicted = subject.plan.steps[-1], subject.plan.predicted
+    session.store.keep_outcome(
         key,
-        subject.plan.steps[-1].lever,
-        str(session.snapshot.kind),
-        subject.candidate.execution.target,
-        (predicted.low, predicted.value, predicted.high),
-        measured,
+        Forecast(
+            lever=step.lever,
+            version=step.version,
+            kind=str(session.snapshot.kind),
+            target=subject.candidate.execution.target,
+            low=predicted.speedup.low,
+            value=predicted.speedup.value,
+            high=predicted.speedup.high,
+            widened=predicted.widened,
+            measured=measured,
+            workload=session.snapshot.digest,
+        ),
     )

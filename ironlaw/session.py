@@ -16,6 +16,7 @@ from ironlaw.judging import Judge
 from ironlaw.loop import Loop
 from ironlaw.plan.search import Search
 from ironlaw.plan.space import Space
+from ironlaw.plan.widening import Widening
 from ironlaw.records import Candidate, Diagnosis, Execution, Form, Goal, Machine, Snapshot, UserError
 from ironlaw.store import Store, clear_errors, home_folder
 
@@ -53,6 +54,7 @@ class Session:
             ),
             reaches=lambda source, wanted: forms.nearest(source, wanted) is not None,
             always=ALWAYS,
+            widening=Widening(self.store.outcomes(imported=True), self.snapshot.digest),
         )
         last = max((cache.size_bytes for cache in self.machine.caches), default=None)
         judge = Judge(bench=self.bench, goal=self.goal, cache_bytes=last)

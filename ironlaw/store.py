@@ -9,19 +9,22 @@ Write-ahead logging and a busy time-out let two runs share one store. Large file
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
+import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ironlaw.records import Run, UserError, from_json, to_data, to_json
+from ironlaw.records import Forecast, Run, UserError, from_json, to_data, to_json
 
 BUSY_TIMEOUT_S = 60.0
+_OUTCOME = tuple(field.name for field in dataclasses.fields(Forecast))
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = []
 
 
@@ -42,6 +45,15 @@ def _first(db: sqlite3.Connection) -> None:
         "CREATE TABLE predictions (key TEXT, lever TEXT, kind TEXT, target TEXT, made REAL, low REAL, value REAL,"
         " high REAL, measured REAL, PRIMARY KEY (key, lever))"
     )
+
+
+@migration
+def _second(db: sqlite3.Connection) -> None:
+    """Outcomes know their lever's version and, as a word that says nothing, their workload; some come from others."""
+    db.execute("ALTER TABLE predictions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE predictions ADD COLUMN widened REAL NOT NULL DEFAULT 1")
+    db.execute("ALTER TABLE predictions ADD COLUMN workload TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE predictions ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
 
 
 @contextlib.contextmanager
@@ -212,21 +224,42 @@ class Store:
 
     # ------------------------------------------------------------ predictions
 
-    def score_prediction(
-        self, key: str, lever: str, kind: str, target: str, predicted: tuple[float, float, float], measured: float
-    ) -> None:
+    def keep_outcome(self, key: str, outcome: Forecast) -> None:
+        """Remember what came of a prediction about ``key``."""
         with clear_errors(self.home):
-            self._db.execute(
-                "INSERT OR REPLACE INTO predictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (key, lever, kind, target, time.time(), *predicted, measured),
-            )
+            self._insert_outcome(key, outcome, origin="")
 
-    def predictions(self) -> list[dict[str, Any]]:
-        """Every prediction with its outcome."""
-        columns = ("lever", "kind", "target", "low", "value", "high", "measured")
+    def replace_outcomes(self, origin: str, outcomes: Iterable[Forecast]) -> None:
+        """Outcomes of another store instead of those that it gave before; all of them or none."""
         with clear_errors(self.home):
-            rows = self._db.execute(f"SELECT {', '.join(columns)} FROM predictions ORDER BY made").fetchall()  # noqa: S608
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute("DELETE FROM predictions WHERE origin = ?", (origin,))
+                for number, outcome in enumerate(outcomes):
+                    self._insert_outcome(f"{origin}-{number}", outcome, origin=origin)
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _insert_outcome(self, key: str, outcome: Forecast, *, origin: str) -> None:
+        names = [*_OUTCOME, "key", "made", "origin"]
+        values = [*(getattr(outcome, name) for name in _OUTCOME), key, time.time(), origin]
+        marks = ", ".join("?" * len(names))
+        self._db.execute(f"INSERT OR REPLACE INTO predictions ({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608
+
+    def pseudonym(self) -> str:
+        """A random word that stands for this store where it must not be named."""
+        if self.fact("store", "pseudonym") is None:
+            self.keep("store", "pseudonym", secrets.token_hex(16))
+        return str(self.facts("store", "pseudonym")[0])
+
+    def outcomes(self, *, imported: bool = False) -> list[Forecast]:
+        """Every prediction with its outcome, the oldest first; with those that were imported on request."""
+        query = f"SELECT {', '.join(_OUTCOME)} FROM predictions WHERE origin = '' OR ? ORDER BY made, key"  # noqa: S608
+        with clear_errors(self.home):
+            rows = self._db.execute(query, (imported,)).fetchall()
+        return [Forecast(**dict(zip(_OUTCOME, row, strict=True))) for row in rows]
 
 
 def home_folder() -> Path:

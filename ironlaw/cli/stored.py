@@ -57,10 +57,25 @@ def runs(
         emit(json_file, lambda: {"runs": listed, "pruned": gone}, lambda: runs_table(listed, gone))
 
 
-def predictions(json_file: Json = None, debug: Debug = False) -> None:
-    """Print how well the tool predicted: error, bias and coverage for each lever."""
+def predictions(
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="write them without anything private in it")
+    ] = None,
+    take: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="another machine's: they widen predictions here")
+    ] = None,
+    json_file: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Print how well the tool predicted: error, bias and coverage for each lever; exchange that with other machines."""
     from ironlaw import api
 
     with errors(debug):
+        done: dict[str, int] = {}
+        if take is not None:
+            done["imported"] = api.import_predictions(take)
+        if export is not None:
+            done["exported"] = api.export_predictions(export)
         scores = api.prediction_scores()
-        emit(json_file, lambda: {"predictions": scores}, lambda: table("predictions", scores))
+        said = "".join(f"{count} outcomes {what}\n" for what, count in done.items())
+        emit(json_file, lambda: {"predictions": scores, **done}, lambda: said or table("predictions", scores))

@@ -11,11 +11,12 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ironlaw.contracts import Lever, No
 from ironlaw.plan.arrivals import under_arrivals
+from ironlaw.plan.widening import Widening
 from ironlaw.records import (
     Candidate,
     Diagnosis,
@@ -55,7 +56,7 @@ class Step:
 class Plan:
     """Steps from the baseline, what they are predicted to give over it, and what trying costs.
 
-    ``family`` is equal for plans whose last lever says that they run alike.
+    ``family`` is equal for plans whose last lever says that they run alike; ``lossy`` when it changes precision.
     """
 
     steps: tuple[Step, ...]
@@ -63,7 +64,13 @@ class Plan:
     cost_s: float
     family: str
     forced: bool = False
+    lossy: bool = False
     why: str = ""
+
+    @property
+    def lever(self) -> str:
+        """Its last one; "" of the baseline."""
+        return self.steps[-1].lever if self.steps else ""
 
     @property
     def label(self) -> str:
@@ -90,7 +97,7 @@ class Space:
     """The levers and what holds for all plans of a run.
 
     ``unmet`` says which declared needs are missing; ``reaches`` whether a form leads to one of others;
-    ``always`` holds the labels of single steps that every run tries.
+    ``always`` holds the labels of single steps that every run tries; ``widening`` what earlier predictions taught.
     """
 
     levers: Mapping[str, Lever]
@@ -98,6 +105,7 @@ class Space:
     unmet: Callable[[Iterable[str], Snapshot], list[str]]
     reaches: Callable[[str, Iterable[str]], bool]
     always: frozenset[str] = frozenset()
+    widening: Widening = field(default_factory=Widening)
 
     def extend(self, point: Point) -> tuple[list[Plan], list[Refusal]]:
         """Every plan with one more lever, and the levers that were refused at this point."""
@@ -150,6 +158,7 @@ class Space:
         plans = []
         for option in lever.options(point.candidate, point.diagnosis, self.machine):
             predicted = lever.predict(point.candidate, option.settings, point.diagnosis, self.machine)
+            predicted = self.widening(predicted, lever.name, lever.version, point.candidate.snapshot.kind)
             predicted = _for_goal(point, option.settings, predicted)
             step = Step(lever=lever.name, version=lever.version, settings=_set(option.settings))
             steps = (*point.steps, step)
@@ -160,6 +169,7 @@ class Space:
                     cost_s=option.cost_s,
                     family=f"{before}>{lever.name} {option.alike}" if option.alike else f"{before}>{step}",
                     forced=not point.steps and str(step) in self.always,
+                    lossy=any(claim.endswith(".dtype") for claim in lever.claims),
                 )
             )
         return plans

@@ -54,6 +54,7 @@ from ironlaw.records.numbers import (
     Interval,
     exactly,
 )
+from ironlaw.records.outcomes import PREDICTIONS_SCHEMA, Forecast
 from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.trial import (
     RUN_SCHEMA,
@@ -91,6 +92,7 @@ from ironlaw.records.workload import (
 __all__ = [
     "DIAGNOSIS_SCHEMA",
     "MACHINE_SCHEMA",
+    "PREDICTIONS_SCHEMA",
     "RUN_SCHEMA",
     "Artefact",
     "Axis",
@@ -108,6 +110,7 @@ __all__ = [
     "Environment",
     "Execution",
     "Finding",
+    "Forecast",
     "Form",
     "Gain",
     "Goal",

@@ -15,12 +15,16 @@ RUN_SCHEMA = "ironlaw.run/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """Before measuring: 90 % intervals; ``speedup`` above 1 is better for the objective."""
+    """Before measuring: 90 % intervals; ``speedup`` above 1 is better for the objective.
+
+    ``widened`` is the power by which earlier outcomes stretched the lever's own interval.
+    """
 
     speedup: Interval
     basis: str
     size_bytes: Interval | None = None
     memory_bytes: Interval | None = None
+    widened: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

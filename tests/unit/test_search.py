@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ironlaw.plan.search import Search
+import math
+
+import pytest
+
+from ironlaw.plan.search import START_S, Search
 from ironlaw.plan.space import Plan, Step
 from ironlaw.records import Interval, Prediction
 
@@ -97,3 +101,47 @@ def test_a_surprise_keeps_others_from_the_same_point_alive() -> None:
     assert names(search.next_batch(1)) == ["int8-ort"]
     search.observe(one, 18.0, within_budget=True)
     assert names(search.next_batch(1)) == ["int8-ov"]
+
+
+def test_a_round_tries_several_levers_rather_than_one_lever_several_times() -> None:
+    search = Search()
+    search.add([plan(f"int8-{x}", 2, 3.5, 5, cost_s=6.0, lossy=True) for x in "abc"])
+    search.add([plan("runtime-ort", 2, 2.6, 3.5, cost_s=6.0), plan("compile-f", 1.2, 1.5, 1.9, cost_s=60.0)])
+    assert names(search.next_batch(3)) == ["runtime-ort", "int8-a", "int8-b"]
+
+
+def test_a_lever_that_lost_quality_is_less_likely_to_keep_it_next_time() -> None:
+    search = Search()
+    bad, next_bad, exact = (
+        plan("int8-a", 2, 3, 5, lossy=True),
+        plan("int8-b", 2, 3, 5, lossy=True),
+        plan("z", 1, 1.9, 2),
+    )
+    search.add([bad, next_bad, exact])
+    assert names(search.next_batch(1)) == ["int8-a"]
+    search.observe(bad, 3.0, within_budget=False)
+    assert names(search.next_batch(1)) == ["z"]
+    unjudged = Search()
+    unjudged.add([bad, next_bad, exact])
+    unjudged.next_batch(1)
+    unjudged.observe(bad, 3.0, within_budget=None)
+    assert names(unjudged.next_batch(1)) == ["int8-b"]
+
+
+def test_a_levers_error_is_half_shared_and_lowers_no_bound() -> None:
+    search = Search()
+    large, small, other = plan("batch-64", 1, 1.6, 2), plan("batch-32", 1, 1.5, 2), plan("other", 1, 1.3, 2)
+    search.add([large, small, other])
+    assert names(search.next_batch(1)) == ["batch-64"]
+    search.observe(large, 0.4, within_budget=None)
+    expected = search.expected(small)
+    assert expected.value == pytest.approx(1.5 * math.sqrt(0.4 / 1.6))
+    assert expected.high == 2.0
+    assert names(search.next_batch(1)) == ["other"]
+
+
+def test_a_round_fits_into_the_time_that_is_left_and_counts_scoring() -> None:
+    search = Search(call_s=0.2, score_s=20.0)
+    search.add([plan("a", 2, 2, 2, cost_s=10.0), plan("b", 2, 2, 2, cost_s=10.0), plan("c", 2, 2, 2, cost_s=10.0)])
+    assert search.cost_s(search.open["a(variant=a)"]) == pytest.approx(10.0 + START_S + 5 * 0.2 + 20.0 / 2)
+    assert names(search.next_batch(3, 60.0)) == ["a", "b"]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from benchmarks.arithmetic import clustered_interval, geometric_interval, geometric_mean, median_interval, met, wilson
+from benchmarks.arithmetic import clustered_interval, geometric_interval, geometric_mean, median_interval, met
+from ironlaw.laws.shares import wilson
 
 
 @pytest.mark.parametrize(
