@@ -2,9 +2,9 @@
 
 For each held-out model (:mod:`benchmarks.families`) every lever that applies predicts the gain of its first settings
 from the diagnosis of the baseline alone; then the points are built and measured, interleaved. Reported are the
-absolute log errors (median, with an interval that resamples whole models), the share of 90 % intervals that hold
-what was measured, and how far the baseline strays from itself in the same rounds. Predictions are kept in the store
-before anything of them is built, so that they are made once and blind.
+absolute log errors (median, with an interval that resamples whole models), the share of 90 % intervals that hold what
+was measured and how wide they are, and how far the baseline strays from itself in the same rounds. Predictions are kept
+in the store before anything of them is built, so that they are made once and blind.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from ironlaw.bench import Bench, Subject
 from ironlaw.laws.shares import wilson
 from ironlaw.loop import BASELINE_LAUNCHES
 from ironlaw.measure.paired import SELF, SHORT
+from ironlaw.measure.statistics import MIN_LAUNCHES
 from ironlaw.plan.space import Plan
 from ironlaw.records import Gain, Goal, Interval, Prediction, from_data
 from ironlaw.registry import levers
 
-MEDIAN_ERROR, SPREADS, COVERAGE = 0.15, 2.0, 0.90
+MEDIAN_ERROR, SPREADS, COVERAGE = 0.10, 2.0, 0.90
 SETTINGS = 1
 """How many of a lever's settings are tried, the most promising first; of ``runtime``, every target."""
 QUICK, QUICK_LEVERS = ("mlp-300",), ("runtime(target=onnxruntime)", "bf16")
@@ -75,7 +76,7 @@ def run(options: common.Options) -> common.Report:
 
 
 def judge(report: common.Report, points: list[Point], spreads: list[float]) -> None:
-    """The goals: the median error against 0.15 or twice the spread of A/A, and the coverage of the intervals."""
+    """The goals: the median error against 0.10 or twice the spread of A/A, and the coverage of the intervals."""
     settled = [point for point in points if point.measured.settled]
     if len(settled) < len(points):
         report.notes.append(f"{len(points) - len(settled)} of {len(points)} points did not settle and are not judged")
@@ -93,6 +94,8 @@ def judge(report: common.Report, points: list[Point], spreads: list[float]) -> N
     covered = sum(point.covered for point in settled)
     low, high = wilson(covered, len(settled))
     report.goal("coverage of the 90 % intervals", covered / len(settled), low, high, at_least=COVERAGE)
+    width = float(np.median([point.predicted.high / point.predicted.low for point in settled]))
+    report.notes.append(f"the 90 % intervals are {width:.2f} wide in the middle (high over low)")
     report.notes.append(f"A against A strays by {spread:.3f} (log) in the middle of {len(spreads)} models")
     for family in sorted({point.family for point in settled}):
         mine = [point for point in settled if point.family == family]
@@ -115,7 +118,7 @@ def _model(name: str, family: str, report: common.Report, options: common.Option
         taken = rounds.measured(
             made.bench,
             {lever: subject.artefact for lever, subject in working.items() if subject.artefact},
-            launches=1 if options.quick else rounds.launches_of(False, options.launches),
+            launches=1 if options.quick else options.launches or MIN_LAUNCHES,
             effort=rounds.effort_of(options.quick),
             label="prediction",
         )
