@@ -50,6 +50,9 @@ from ironlaw.workloads.training import Training
 PROFILE_S = 2.0
 PROFILE_CALLS = (2, 20)
 """Least and most calls of a profile, which takes about ``PROFILE_S``."""
+UNDISTURBED, PROFILES = 1.5, 3
+"""A profile whose operators take longer than this many timed calls is taken again, up to so often: where others use the
+CPU, threads that wait for each other can take twenty times as long."""
 DISK_FULL = ("Errno 28", "Errno 30", "No space left", "Read-only file system")
 Scored = metrics.Scores | metrics.Scalar | Trained
 BASELINE_PLAN = Plan(
@@ -244,7 +247,7 @@ class Bench:
         """Profile and then inspect in one process: the second pass changes how torch runs, the first is timed."""
         assert subject.artefact is not None
         with self._turn(), self._predictor(subject.artefact) as predictor:
-            self.store.keep(subject.key, "profile", predictor.profile(_profile_calls(subject)))
+            self.store.keep(subject.key, "profile", profiled(predictor, subject))
             try:
                 seen = predictor.inspect()
             except WorkerFailure as failure:
@@ -378,6 +381,18 @@ class Bench:
     def _spent(self, subject: Subject, start: float, *, share: int = 1) -> None:
         subject.spent_s += (time.monotonic() - start) / share
         subject.worked = True
+
+
+def profiled(predictor: Predictor, subject: Subject) -> list[dict[str, Any]]:
+    """The least disturbed of a few profiles: that with the shortest call."""
+    call_s = min((launch.call_s for launch in subject.launches), default=0.0)
+    found: list[tuple[float, list[dict[str, Any]]]] = []
+    while len(found) < PROFILES:
+        ops = predictor.profile(_profile_calls(subject))
+        found.append((sum(op["time_s"] or 0.0 for op in ops), ops))
+        if found[-1][0] <= UNDISTURBED * call_s:
+            break
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 def _profile_calls(subject: Subject) -> int:
