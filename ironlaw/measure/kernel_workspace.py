@@ -152,7 +152,7 @@ class _Shape:
 
         wide = all(one > 3 for one in weight.shape[2:])
         uneven = self.strided or any(one != 1 for one in self.dilation)
-        much = source.shape[0] >= 16 or any(one > 3 for one in weight.shape[2:]) or torch.get_num_threads() > 1
+        much = source.shape[0] >= 16 or any(one != 1 for one in weight.shape[2:]) or torch.get_num_threads() > 1
         enough = self.groups > 1 or wide or source.shape[0] > 1 or source.numel() > 20480
         return bool((uneven or much) and enough)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ironlaw.measure import page_faults
+from ironlaw.measure import kernel_workspace, page_faults
 from ironlaw.measure.c_allocator import Give, Take
 from ironlaw.measure.page_faults import STEADY, call_faults, steady_faults
 
@@ -99,3 +99,19 @@ def test_faults_are_those_that_the_system_counts(model, none):
     assert found.low <= counted + 20
     assert counted <= found.high + 20
     assert (found.value < 20) is none
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize(("kernel", "side"), [(1, 8), (1, 64), (3, 8), (3, 64), (5, 8)])
+def test_the_kernel_of_a_convolution_is_the_one_that_torch_takes(threads, batch, kernel, side):
+    x, weight = torch.ones(batch, 16, side, side), torch.ones(16, 16, kernel, kernel)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad(), torch.profiler.profile() as seen:
+            torch.nn.functional.conv2d(x, weight)
+        found = kernel_workspace._Shape(x, weight, ([1, 1], [0, 0], [1, 1], False, [0, 0], 1))
+    finally:
+        torch.set_num_threads(before)
+    assert found.onednn is ("aten::mkldnn_convolution" in {event.name for event in seen.events()})
