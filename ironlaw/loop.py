@@ -115,12 +115,11 @@ class Loop:
 
     @property
     def reserved_s(self) -> float:
-        """Of the time limit, for the finalists' verdicts; one round while there is no finalist yet."""
+        """Of the time limit, for the finalists' verdicts; nothing while there is no finalist."""
+        if self.search.best <= 1.0:
+            return 0.0
         share_s = RESERVED_SHARE * self.time_limit_s
-        if self.round_s is None:
-            return share_s
-        rounds = MIN_LAUNCHES if self.search.best > 1.0 else 1
-        return min(share_s, rounds * UNITS_MORE * self.round_s)
+        return share_s if self.round_s is None else min(share_s, MIN_LAUNCHES * UNITS_MORE * self.round_s)
 
     @property
     def left_s(self) -> float:

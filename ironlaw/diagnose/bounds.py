@@ -1,9 +1,9 @@
 """The most that each class of change can give on this workload: what works, and what would be wasted.
 
 Every bound is Amdahl's law over the seconds that the class touches, sped up by what this machine measured
-(int8 against fp32 products, all cores against the threads used) or removed altogether; a class whose ceilings were
-not measured is left out. A bound is not a prediction: it charges no cost for the change. Below 1.05x a class
-is wasted, and the reason names what the time is spent on instead.
+(int8 products of the runtime that is fastest at them against the products of now, all cores against the threads
+used) or removed altogether; a class whose ceilings were not measured is left out. A bound is not a prediction: it
+charges no cost for the change. Below 1.05x a class is wasted, and the reason names what the time is spent on instead.
 """
 
 from __future__ import annotations
@@ -100,20 +100,46 @@ def _why_wasted(case: Case, touch: _Touch, attacks: Term, share: float) -> str:
 
 
 def _narrower(dtype: str, item_bytes: float) -> Callable[[Case], _Touch | None]:
-    """Lower precision: products as much faster as the ceilings say, traffic as much smaller as the width."""
+    """Lower precision: products as fast as the fastest runtime makes them, traffic as much smaller as the width."""
 
     def touch(case: Case) -> _Touch | None:
-        now, then = (case.ceiling("matmul", one, case.threads) for one in (case.precision, dtype))
         narrow = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0}.get(case.precision, 4.0) / item_bytes
         shares = [s for s in case.split.shares if s.op.kind in _WEIGHTED]
-        if dtype == case.precision or now is None or then is None:
+        found = {kind: _products(case, kind, dtype) for kind in {s.op.kind for s in shares} | {"matmul"}}
+        ratios = {kind: one for kind, one in found.items() if one is not None}
+        if dtype == case.precision or "matmul" not in ratios:
             return None
-        faster = then / now
-        emulated = faster < 1.0
-        left = sum(s.work_s / (faster if emulated else _mix(s, memory=narrow, compute=faster)) for s in shares)
-        return _Touch(seconds=_sum(shares), left_s=left, how=f"{dtype} products reach {faster:.2g}x here")
+        left = 0.0
+        for s in shares:
+            faster, _ = ratios.get(s.op.kind, ratios["matmul"])
+            left += s.work_s / (faster if faster < 1.0 else _mix(s, memory=narrow, compute=faster))
+        heaviest = max(shares, key=lambda s: s.work_s, default=None)
+        faster, where = ratios.get(heaviest.op.kind if heaviest else "matmul", ratios["matmul"])
+        how = f"{dtype} products reach {faster:.2g}x here{where}; what another runtime saves besides is not in it"
+        return _Touch(seconds=_sum(shares), left_s=left, how=how if where else how.partition(";")[0])
 
     return touch
+
+
+def _products(case: Case, kind: str, dtype: str) -> tuple[float, str] | None:
+    """How much faster products of a kind are in another dtype, and in which runtime (" in NAME", "" in this one).
+
+    By the rates on calibration shapes; of this runtime by the ceilings where it has none.
+    """
+    rates = {
+        (one.target, one.dtype): one.rate.value
+        for one in case.machine.kernels
+        if one.kind == kind and one.threads == case.threads and one.valid and one.rate.value > 0.0
+    }
+    ceilings = [case.ceiling("matmul", name, case.threads) for name in (case.precision, dtype)]
+    now = rates.get((case.target, case.precision))
+    found = {target: rate / now for (target, name), rate in rates.items() if now and name == dtype}
+    if ceilings[0] and ceilings[1]:
+        found.setdefault(case.target, ceilings[1] / ceilings[0])
+    if not found:
+        return None
+    best = max(found, key=lambda target: (found[target], target == case.target))
+    return found[best], "" if best == case.target else f" in {best}"
 
 
 def _more_threads(case: Case) -> _Touch:

@@ -113,15 +113,20 @@ class Disturbed:
 
 
 @pytest.mark.parametrize(
-    ("totals_s", "taken", "kept_s"),
-    [((0.011, 9.0, 9.0), 1, 0.011), ((0.5, 0.012, 9.0), 2, 0.012), ((0.5, 0.4, 0.6), 3, 0.4)],
+    ("totals_s", "call_s", "taken", "kept_s"),
+    [
+        ((0.011, 9.0, 9.0), 0.01, 1, 0.011),
+        ((0.5, 0.012, 9.0), 0.01, 2, 0.012),
+        ((0.5, 0.4, 0.6), 0.01, 3, 0.4),
+        ((9.0, 2.0, 2.0), 2.0, 1, 9.0),
+    ],
 )
 def test_a_profile_that_others_disturbed_is_taken_again(
-    tmp_path: Path, totals_s: tuple[float, ...], taken: int, kept_s: float
+    tmp_path: Path, totals_s: tuple[float, ...], call_s: float, taken: int, kept_s: float
 ) -> None:
     with Store(tmp_path / "store") as store:
         subject = keep_baseline(store, Goal(), tmp_path).baseline
-    subject.launches.append(Launch(call_s=0.010))
+    subject.launches.append(Launch(call_s=call_s))
     predictor: Any = Disturbed(*totals_s)
     assert profiled(predictor, subject)[0]["time_s"] == kept_s
     assert predictor.taken == taken

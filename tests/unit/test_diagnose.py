@@ -360,6 +360,26 @@ def test_emulated_fp16_is_a_waste_with_its_number():
     assert "0.003x" in one.reason
 
 
+def rate(target, dtype, value, kind="matmul", **more):
+    spread = Interval(low=0.8 * value, value=value, high=1.2 * value)
+    shape = {"kind": kind, "threads": 1, "unit": "FLOP/s", "call_s": 0.0, "shapes": 4, **more}
+    return KernelRate(target=target, dtype=dtype, rate=spread, **shape)
+
+
+def test_a_narrower_dtype_is_bounded_by_the_runtime_that_is_fastest_at_it():
+    """Torch's own int8 products are slow, OpenVINO's are not: a gain of 3 must not be called impossible."""
+    ours = (rate("torch", "fp32", PEAK), rate("torch", "int8", 0.02 * PEAK))
+    alone = bound(verdict(ledger(GEMM), 12e-3, machine(kernels=ours)), "int8")
+    assert alone.wasted
+    assert "0.02x here" in alone.reason
+    both = machine(kernels=(*ours, rate("openvino", "int8", 3.0 * PEAK)))
+    found = bound(verdict(ledger(GEMM), 12e-3, both), "int8")
+    assert found.speedup == pytest.approx(3.0, rel=0.05)
+    assert "reach 3x here in openvino" in found.reason
+    disturbed = machine(kernels=(*ours, rate("openvino", "int8", 3.0 * PEAK, valid=False)))
+    assert bound(verdict(ledger(GEMM), 12e-3, disturbed), "int8").wasted
+
+
 def test_threads_scale_as_measured_and_not_beyond_the_cores():
     two = machine(ceiling("matmul", 1.5 * PEAK, "fp32", threads=2), ceiling("dram", 1.1 * DRAM, threads=2))
     assert bound(verdict(ledger(GEMM), 12e-3, two), "more threads").speedup == pytest.approx(1.5, rel=0.01)
