@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -41,7 +42,15 @@ class Options:
         """An empty report of a run with these options."""
         fewer = f"{self.launches} launches were asked for" if self.launches else ""
         notes = [f"each tune had {self.time_limit_s:g} s, by --time-limit"] if self.time_limit_s else []
-        return Report(name=name, quick=self.quick, unjudged=fewer, notes=notes)
+        return Report(name=name, command=self.command(name), quick=self.quick, unjudged=fewer, notes=notes)
+
+    def command(self, name: str) -> str:
+        """What to type to have the same again."""
+        parts = ["python", "-m", f"benchmarks.{name}", *(["--quick"] if self.quick else [])]
+        parts += [part for case in self.only for part in ("--only", case)]
+        parts += [] if self.time_limit_s is None else ["--time-limit", f"{self.time_limit_s:g}s"]
+        parts += [] if self.launches is None else ["--launches", str(self.launches)]
+        return shlex.join(parts)
 
     def wants(self, case: str) -> bool:
         return not self.only or case in self.only
@@ -68,11 +77,12 @@ class Goal:
 class Report:
     """What one run of a benchmark found. An arm is a row: any names, plain values.
 
-    ``unjudged`` is why no goal of this run may be judged, "" for a full run.
+    ``command`` has the same again; ``unjudged`` is why no goal of this run may be judged, "" for a full run.
     """
 
     name: str
     quick: bool
+    command: str = ""
     unjudged: str = ""
     arms: list[dict[str, Cell]] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
@@ -112,6 +122,7 @@ class Report:
         return {
             "schema": SCHEMA,
             "name": self.name,
+            "command": self.command or f"python -m benchmarks.{self.name}",
             "commit": commit(),
             "environment": to_data(environment()),
             "quick": self.quick,

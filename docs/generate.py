@@ -1,4 +1,5 @@
-"""Writes what is generated in docs/: a page a lever from its declarations, and the command line's help.
+"""Writes what is generated in docs/: a page a lever from its declarations, the command line's help, and the goals of
+the benchmarks as they were measured.
 
 ``python docs/generate.py`` writes; ``--check`` exits 1 and names what is not current (a test runs it).
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -17,10 +20,17 @@ from ironlaw.cli import app
 from ironlaw.contracts import Lever
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "benchmarks" / "results"
 COMMANDS = (
     "machine", "diagnose", "tune", "compare", "deploy", "report", "runs", "predictions", "levers", "laws", "lint",
     "validate",
 )  # fmt: skip
+
+RESULTS_HEAD = """# Results
+
+Generated from [benchmarks/results/](../benchmarks/results), whose files hold every arm; what each goal means is in
+[benchmarks.md](benchmarks.md). A goal that is missed, or that could not be told, stays as it is.
+"""
 
 
 def lever_page(lever: Lever) -> str:
@@ -71,12 +81,44 @@ def command_page() -> str:
     return "\n".join([*parts, ""])
 
 
+def results_page() -> str:
+    """The goals of every committed result, with the command, the commit and the machine that they are of."""
+    parts = [RESULTS_HEAD]
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text())
+        host = found["environment"]["identity"]
+        isa = " ".join(name for name in host["isa"] if name.startswith(("avx", "amx", "asimd", "sve")))
+        versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
+        where = f"{host['cores']} cores of {host['cpu']} ({isa}), Python {host['python']}, {versions}"
+        parts += [f"## {path.stem}", "", f"    {found['command']}", "", f"At {found['commit'][:12]}, on {where}.", ""]
+        parts += [
+            "| goal | value | 95 % | limit | met | |",
+            "|---|---|---|---|---|---|",
+            *map(_goal_row, found["goals"]),
+        ]
+        left_out = [f"left out: {what}" for what in found["left_out"]]
+        parts += ["", *(f"- {line}" for line in [*found["notes"], *left_out]), ""]
+    return "\n".join(parts)
+
+
+def _goal_row(goal: dict[str, Any]) -> str:
+    low, value, high = (_figure(goal[name]) for name in ("low", "value", "high"))
+    met = {True: "yes", False: "**no**"}.get(goal["met"], goal["met"])
+    cells = [goal["name"], value, f"{low} to {high}" if low else "", goal["goal"], met, goal["note"]]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
 def pages() -> dict[Path, str]:
     """Every generated file with its text."""
     levers = registry.levers()
     found = {HERE / "levers" / f"{name}.md": lever_page(lever) for name, lever in levers.items()}
     found[HERE / "levers" / "README.md"] = lever_index(levers)
     found[HERE / "cli.md"] = command_page()
+    found[HERE / "results.md"] = results_page()
     return found
 
 

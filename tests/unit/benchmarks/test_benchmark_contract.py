@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,17 @@ def test_the_schema_refuses_a_quick_run_that_judges_or_hides_what_it_left_out():
     for wrong in (judged, silent, {**data, "extra": 1}, {**data, "commit": "main"}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, SCHEMA)
+
+
+def test_a_result_says_what_to_type_to_have_it_again():
+    asked = ["--only", "digits latency", "--only", "mnist", "--time-limit", "150s", "--launches", "3", "--quick"]
+    options, _ = common.parse("peers", [*asked, "--json", "x.json", "--quiet"])
+    said = options.report("peers").data()["command"]
+    assert said == (
+        "python -m benchmarks.peers --quick --only 'digits latency' --only mnist --time-limit 150s --launches 3"
+    )
+    again, _ = common.parse("peers", shlex.split(said)[3:])
+    assert (again.only, again.time_limit_s, again.launches) == (options.only, 150.0, 3)
 
 
 def test_a_margin_below_the_floor_is_unsettled_and_a_real_loss_is_not():
