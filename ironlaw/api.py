@@ -287,7 +287,9 @@ def compare(
     home: str | Path | None = None,
     talk: Talk | None = None,
 ) -> Comparison:
-    """B against A, both as workloads, on A's examples: paired in speed and quality.
+    """B against A on A's examples, paired in speed and quality.
+
+    A is a workload; B another, a folder that :func:`deploy` wrote, or a run of this store (its best point).
 
     A regression is B slower beyond the smallest claimable change, or a drop in quality not within the budget.
     """

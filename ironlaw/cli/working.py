@@ -120,7 +120,10 @@ def tune(
 
 def compare(
     before: Annotated[str, typer.Argument(metavar="A", help="a workload")],
-    after: Annotated[str, typer.Argument(metavar="B", help="a workload, compared with A on A's examples")],
+    after: Annotated[
+        str,
+        typer.Argument(metavar="B", help="a workload, a folder of `deploy`, or a run: compared with A on A's examples"),
+    ],
     data: Data = None,
     max_drop: Annotated[str, typer.Option(help="quality that may be given: 1pt or 1%")] = "1pt",
     json_file: Json = None,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ironlaw.records import Artefact, Run, Trial, UserError, to_data
+from ironlaw.records import Artefact, Execution, Run, TensorSpec, Trial, UserError, from_data, to_data
 
 MANIFEST_SCHEMA = "ironlaw.manifest/1"
 CHECK_LIMIT_S = 600.0
@@ -71,6 +71,52 @@ def verify(folder: Path) -> list[str]:
     return wrong
 
 
+def is_package(folder: Path) -> bool:
+    """Whether a folder looks like one of ours."""
+    return (folder / "manifest.json").is_file()
+
+
+def read_package(folder: Path) -> Artefact:
+    """The artefact in a packaged folder, to be run again.
+
+    Raises UserError when the folder is not whole, or holds code that runs when it is loaded (a pickled module, a
+    compiled library, a training job): a folder may come from anywhere.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        wrong = verify(folder)
+        artefact = Artefact(
+            kind=manifest["kind"],
+            folder=str(folder.absolute()),
+            files=tuple(manifest["files"]),
+            target=manifest["target"],
+            execution=from_data(Execution, manifest["execution"]),
+            inputs=tuple(from_data(TensorSpec, spec) for spec in manifest["inputs"]),
+            outputs=tuple(from_data(TensorSpec, spec) for spec in manifest["outputs"]),
+            snippet="\n".join(manifest["how_to_load"]),
+            size_bytes=sum((folder / name).stat().st_size for name in manifest["files"]),
+            example=manifest["example"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        remedy = "Package the point again: ironlaw deploy RUN."
+        raise UserError(str(folder), f"is not a whole package of ironlaw ({error!r})", remedy) from error
+    if wrong:
+        raise UserError(str(folder), f"does not match its manifest: {'; '.join(wrong)}", "Package the point again.")
+    outside = [name for name in (*artefact.files, artefact.example) if not _inside(folder, name)]
+    if outside:
+        raise UserError(str(folder), f"names files outside of it: {', '.join(outside)}", "Package the point again.")
+    if artefact.kind != "file":
+        raise UserError(
+            str(folder), f"holds code that runs when it is loaded ({artefact.kind})",
+            "Name the run that it is of: its artefact lies in this store.",
+        )  # fmt: skip
+    return artefact
+
+
+def _inside(folder: Path, name: str) -> bool:
+    return (folder / name).resolve().is_relative_to(folder.resolve())
+
+
 def _refuse_foreign(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").exists():
         raise UserError(str(folder), "is not empty and not a package of ironlaw", "Choose another folder.")
@@ -106,6 +152,8 @@ def _manifest(run: Run, trial: Trial, artefact: Artefact, folder: Path, check: d
         "schema": MANIFEST_SCHEMA,
         "kind": artefact.kind,
         "target": artefact.target,
+        "files": list(artefact.files),
+        "example": artefact.example,
         "sha256": {str(p.relative_to(folder)): _digest(p) for p in files},
         "inputs": to_data(artefact.inputs),
         "outputs": to_data(artefact.outputs),

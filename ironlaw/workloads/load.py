@@ -40,6 +40,11 @@ def load(spec: str, *, data: Path | None = None) -> Workload:
     raise UserError(spec, "is not a workload", _FORMS)
 
 
+def is_workload(spec: str) -> bool:
+    """Whether ``spec`` has the form of one: a demo, a Python file, an ONNX graph."""
+    return spec.startswith("demo:") or spec.endswith((".onnx", ".py")) or spec.rpartition(":")[0].endswith(".py")
+
+
 def given(workload: Any, *, data: str | Path | None = None) -> Workload:
     """What the user gave: a workload itself, or what its spec names, which is then also its name."""
     if isinstance(workload, Workload):
