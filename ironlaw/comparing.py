@@ -17,14 +17,14 @@ from ironlaw.deploy.package import is_package, read_package
 from ironlaw.judging import Judge
 from ironlaw.loop import VERDICT_LAUNCHES
 from ironlaw.measure.paired import FULL
-from ironlaw.records import Goal, TensorSpec, Trial, UserError, digest_of
+from ironlaw.records import Goal, Shown, TensorSpec, Trial, UserError, digest_of
 from ironlaw.session import Session, base_candidate
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.load import is_workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """Two trials, paired: ``gain`` of B over A."""
 
     before: Trial

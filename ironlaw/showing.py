@@ -1,7 +1,8 @@
-"""Records as what commands print: tables and words for people, JSON for programs."""
+"""Records as what commands print: tables and words for people, JSON for programs; and as notebooks show them."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from ironlaw import linting
 from ironlaw.comparing import Comparison
 from ironlaw.linting import Mistake
 from ironlaw.plan.space import Plan
-from ironlaw.records import Diagnosis, Machine, Refusal, Run, to_data
+from ironlaw.records import Diagnosis, Machine, Refusal, Run, drawn_by, to_data
 from ironlaw.store import home_folder, write_atomically
+
+NOTEBOOK_COLUMNS = 110
 
 
 def machine_text(found: Machine) -> Any:
@@ -82,3 +85,41 @@ def comparison_text(found: Comparison) -> str:
     speed = f"{gain.median:.3f}x [{gain.low:.3f}, {gain.high:.3f}] of A's speed" if gain else "not measured"
     said = f"; {quality.metric} {quality.value} against {quality.baseline}" if quality else ""
     return f"B: {speed}{said}\n{'REGRESSION: ' if found.regression else ''}{found.reason}"
+
+
+# ---------------------------------------------------------------- in a notebook
+
+
+def _run_html(run: Run) -> str:
+    from ironlaw.report import terminal
+
+    return _html(terminal.summary(run), terminal.frontier_table(run))
+
+
+def _diagnosis_html(found: Diagnosis) -> str:
+    from ironlaw.report import terminal
+
+    return _html(terminal.diagnosis_table(found))
+
+
+def _machine_html(found: Machine) -> str:
+    from ironlaw.machine import roofline
+
+    return roofline.svg(found) + _html(machine_text(found))
+
+
+def _html(*parts: Any) -> str:
+    """What the terminal shows, in the notebook's own colours; everything in it is escaped."""
+    from rich.console import Console
+
+    console = Console(record=True, width=NOTEBOOK_COLUMNS, file=io.StringIO())
+    for part in parts:
+        console.print(part, markup=False, highlight=False) if isinstance(part, str) else console.print(part)
+    form = '<pre style="overflow-x:auto;line-height:1.25">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=form)
+
+
+drawn_by(Run, _run_html)
+drawn_by(Diagnosis, _diagnosis_html)
+drawn_by(Machine, _machine_html)
+drawn_by(Comparison, lambda found: _html(comparison_text(found)))

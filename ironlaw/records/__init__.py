@@ -55,6 +55,7 @@ from ironlaw.records.numbers import (
     exactly,
 )
 from ironlaw.records.outcomes import PREDICTIONS_SCHEMA, Forecast
+from ironlaw.records.shown import Shown, drawn_by
 from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.trial import (
     RUN_SCHEMA,
@@ -137,6 +138,7 @@ __all__ = [
     "Refusal",
     "Run",
     "Scalar",
+    "Shown",
     "Snapshot",
     "StepTimes",
     "TensorSpec",
@@ -146,6 +148,7 @@ __all__ = [
     "Trial",
     "UserError",
     "digest_of",
+    "drawn_by",
     "exactly",
     "from_data",
     "from_json",

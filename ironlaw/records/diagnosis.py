@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ironlaw.records.numbers import Energy, Interval
+from ironlaw.records.shown import Shown
 from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.vocabulary import Pairs, Term
 
@@ -191,7 +192,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """Terms that sum to the measured time; ``dominant`` is None when undetermined.
 
     ``energy`` is of one call, by part. ``step``, ``loader`` and the peak ``memory`` (predicted) are those of a training

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ironlaw.records.codec import digest_of
 from ironlaw.records.numbers import Interval
+from ironlaw.records.shown import Shown
 from ironlaw.records.vocabulary import Pairs
 
 MACHINE_SCHEMA = "ironlaw.machine/1"
@@ -110,7 +111,7 @@ def precision(dtype: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Shown):
     """The measured ceilings of this host. ``notes`` say what could not be measured; ``quick`` took less time."""
 
     environment: Environment

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ironlaw.records.diagnosis import Diagnosis
 from ironlaw.records.machine import Environment, Machine
 from ironlaw.records.numbers import Energy, Gain, Goal, Interval
+from ironlaw.records.shown import Shown
 from ironlaw.records.vocabulary import Outcome, Pairs
 from ironlaw.records.workload import Change, Execution, TensorSpec
 
@@ -147,7 +148,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class Run(Shown):
     """One use of the loop, as stored and as rendered."""
 
     id: str
