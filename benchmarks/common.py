@@ -42,7 +42,10 @@ class Options:
         """An empty report of a run with these options."""
         fewer = f"{self.launches} launches were asked for" if self.launches else ""
         notes = [f"each tune had {self.time_limit_s:g} s, by --time-limit"] if self.time_limit_s else []
-        return Report(name=name, command=self.command(name), quick=self.quick, unjudged=fewer, notes=notes)
+        left_out = [f"everything but {', '.join(self.only)}: not asked for"] if self.only else []
+        return Report(
+            name=name, command=self.command(name), quick=self.quick, unjudged=fewer, notes=notes, left_out=left_out
+        )
 
     def command(self, name: str) -> str:
         """What to type to have the same again."""

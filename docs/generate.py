@@ -26,6 +26,8 @@ COMMANDS = (
     "validate",
 )  # fmt: skip
 
+BAR = r"\|"
+"""A bar that ends no cell of a table."""
 RESULTS_HEAD = """# Results
 
 Generated from [benchmarks/results/](../benchmarks/results), whose files hold every arm; what each goal means is in
@@ -105,7 +107,7 @@ def _goal_row(goal: dict[str, Any]) -> str:
     low, value, high = (_figure(goal[name]) for name in ("low", "value", "high"))
     met = {True: "yes", False: "**no**"}.get(goal["met"], goal["met"])
     cells = [goal["name"], value, f"{low} to {high}" if low else "", goal["goal"], met, goal["note"]]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def _figure(value: float | None) -> str:

@@ -12,15 +12,10 @@ from ironlaw.bench import Limits
 from ironlaw.carrying import carried
 from ironlaw.comparing import Comparison
 from ironlaw.contracts import Lever
+from ironlaw.forecasts import export_predictions, import_predictions, prediction_scores
 from ironlaw.goals import Wanted, goal_of
 from ironlaw.linting import Mistake
-from ironlaw.listings import (
-    compute_law,
-    law_catalogue,
-    lever_catalogue,
-    list_runs,
-    prune,
-)
+from ironlaw.listings import compute_law, law_catalogue, lever_catalogue, list_runs, prune
 from ironlaw.plan.space import Plan
 from ironlaw.recording import keep_score, record
 from ironlaw.records import (
@@ -32,10 +27,8 @@ from ironlaw.records import (
     Outcome,
     Refusal,
     Run,
-    Trial,
     UserError,
 )
-from ironlaw.scores import export_predictions, import_predictions, prediction_scores
 from ironlaw.session import Session, allowed_cpus, opened
 from ironlaw.showing import (
     comparison_data,
@@ -50,7 +43,8 @@ from ironlaw.showing import (
     validation_text,
     where_text,
 )
-from ironlaw.store import Store, clear_errors, home_folder, write_atomically
+from ironlaw.store import Store, clear_errors, home_folder
+from ironlaw.stored import deploy, load_run, report
 
 Talk = Callable[[str], None]
 CALIBRATED = ("torch", "onnxruntime", "openvino")
@@ -245,39 +239,6 @@ def elsewhere(diagnosis: Diagnosis, name: str) -> Elsewhere:
     return placed(diagnosis, hardware.machine(name))
 
 
-def report(run: Run | str, *, to: str | Path | None = None, home: str | Path | None = None) -> Path:
-    """Write the self-contained HTML of a run; returns where."""
-    from ironlaw.report.html import render
-
-    root = Path(home) if home else home_folder()
-    found = run if isinstance(run, Run) else load_run(run, home=root)
-    path = Path(to) if to else root / "runs" / found.id / "report.html"
-    write_atomically(path, render(found))
-    return path
-
-
-def load_run(run_id: str, *, home: Path | None = None) -> Run:
-    """A stored run by id, unique prefix or ``latest``."""
-    with Store(home or home_folder()) as store:
-        return store.run(run_id)
-
-
-def deploy(
-    run: Run | str, *, trial: str | None = None, to: str | Path | None = None, home: str | Path | None = None
-) -> tuple[Path, dict[str, Any]]:
-    """Package the chosen point of a run (default: the best) and check it in a fresh process."""
-    from ironlaw.deploy.package import package
-
-    root = Path(home) if home else home_folder()
-    found = run if isinstance(run, Run) else load_run(run, home=root)
-    chosen = found.best_trial if trial is None else _trial_of(found, trial)
-    folder = Path(to) if to else root / "runs" / found.id / "artefact"
-    with clear_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        manifest = package(found, chosen, folder)
-    return folder, manifest
-
-
 def compare(
     before: Any,
     after: Any,
@@ -310,15 +271,6 @@ def _ship(run: Run, root: Path, talk: Talk) -> None:
     talk("package the best point and check it in a fresh process")
     deploy(run, home=root)
     report(run, home=root)
-
-
-def _trial_of(run: Run, prefix: str) -> Trial:
-    found = [t for t in (run.baseline, *run.trials) if t.id.startswith(prefix)]
-    if len(found) != 1:
-        raise UserError(
-            f"trial {prefix!r}", "is not one of this run's" if not found else "is ambiguous", "See the report's table."
-        )
-    return found[0]
 
 
 def _chosen(include: Iterable[str], exclude: Iterable[str]) -> dict[str, Lever]:

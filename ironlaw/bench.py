@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ironlaw.measure.lock import machine_lock
 from ironlaw.measure.paired import BASELINE, SELF, Effort, Launch, round_of
 from ironlaw.measure.predictor import Predictor
 from ironlaw.measure.process import Child, WorkerFailure
+from ironlaw.measure.profiles import profiled
 from ironlaw.measure.summary import launch_data, launch_from
 from ironlaw.plan.space import Plan
 from ironlaw.records import (
@@ -39,22 +39,15 @@ from ironlaw.records import (
     from_data,
     to_data,
 )
+from ironlaw.scored import Scored, scores_data, scores_digest, scores_from
 from ironlaw.store import Store
 from ironlaw.verify.stopping import stopper
-from ironlaw.verify.trained import Trained
 from ironlaw.workloads.inference import Inference
 from ironlaw.workloads.rebuild import Rebuild
 from ironlaw.workloads.source import blamed
 from ironlaw.workloads.training import Training
 
-PROFILE_S = 2.0
-PROFILE_CALLS = (2, 20)
-"""Least and most calls of a profile, which takes about ``PROFILE_S``."""
-UNDISTURBED, PROFILES = 1.5, 3
-"""A profile whose operators take longer than this many timed calls is taken again, up to so often: where others use the
-CPU, threads that wait for each other can take twenty times as long. Not of slow calls, whose profile is dear."""
 DISK_FULL = ("Errno 28", "Errno 30", "No space left", "Read-only file system")
-Scored = metrics.Scores | metrics.Scalar | Trained
 BASELINE_PLAN = Plan(
     steps=(), predicted=Prediction(speedup=exactly(1.0), basis="the baseline"), cost_s=0.0, family="baseline"
 )
@@ -247,7 +240,7 @@ class Bench:
         """Profile and then inspect in one process: the second pass changes how torch runs, the first is timed."""
         assert subject.artefact is not None
         with self._turn(), self._predictor(subject.artefact) as predictor:
-            self.store.keep(subject.key, "profile", profiled(predictor, subject))
+            self.store.keep(subject.key, "profile", profiled(predictor, [launch.call_s for launch in subject.launches]))
             try:
                 seen = predictor.inspect()
             except WorkerFailure as failure:
@@ -274,7 +267,7 @@ class Bench:
     def _know_scores(self, subject: Subject) -> None:
         scored = self.store.fact(subject.key, "scores") or self.store.fact(subject.key, self._stopped)
         if scored:
-            subject.scores = _scores_from(scored["scores"])
+            subject.scores = scores_from(scored["scores"])
             subject.decisions = [np.asarray(d) for d in scored["decisions"]]
             subject.certificate = from_data(Certificate, scored["certificate"])
 
@@ -302,7 +295,7 @@ class Bench:
             self.score_s = time.monotonic() - start
             return
         scored = {
-            "scores": _scores_data(subject.scores),
+            "scores": scores_data(subject.scores),
             "decisions": [d.tolist() for d in subject.decisions],
             "certificate": to_data(subject.certificate),
         }
@@ -310,7 +303,7 @@ class Bench:
 
     def _scores_text(self) -> str:
         """What all keys but the baseline's hold of its scores."""
-        return _scores_digest(self.baseline.scores)
+        return scores_digest(self.baseline.scores)
 
     def _complete(self, subject: Subject) -> bool:
         """Whether every example was scored: a pass that stopped early says nothing under a looser budget."""
@@ -381,46 +374,3 @@ class Bench:
     def _spent(self, subject: Subject, start: float, *, share: int = 1) -> None:
         subject.spent_s += (time.monotonic() - start) / share
         subject.worked = True
-
-
-def profiled(predictor: Predictor, subject: Subject) -> list[dict[str, Any]]:
-    """The least disturbed of a few profiles: that with the shortest call."""
-    call_s = min((launch.call_s for launch in subject.launches), default=0.0)
-    calls = _profile_calls(subject)
-    found: list[tuple[float, list[dict[str, Any]]]] = []
-    while len(found) < PROFILES:
-        ops = predictor.profile(calls)
-        found.append((sum(op["time_s"] or 0.0 for op in ops), ops))
-        if found[-1][0] <= UNDISTURBED * call_s or calls * call_s > PROFILE_S:
-            break
-    return min(found, key=lambda pair: pair[0])[1]
-
-
-def _profile_calls(subject: Subject) -> int:
-    least, most = PROFILE_CALLS
-    call_s = max((launch.call_s for launch in subject.launches), default=0.0)
-    return most if call_s <= 0 else max(least, min(most, int(PROFILE_S / call_s)))
-
-
-def _scores_data(scores: Scored | None) -> dict[str, Any]:
-    assert isinstance(scores, metrics.Scores | metrics.Scalar)
-    data = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
-    if isinstance(scores, metrics.Scores):
-        return {"scores": {**data, "values": _finite(scores.values.tolist())}}
-    return {"scalar": {**data, "value": _finite([scores.value])[0]}}
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in values]
-
-
-def _scores_from(data: dict[str, Any]) -> metrics.Scores | metrics.Scalar:
-    if "scalar" in data:
-        value = data["scalar"]["value"]
-        return metrics.Scalar(**{**data["scalar"], "value": np.nan if value is None else value})
-    values = np.array(data["scores"]["values"], dtype=float)
-    return metrics.Scores(**{**data["scores"], "values": values})
-
-
-def _scores_digest(scores: Scored | None) -> str:
-    return hashlib.sha256(repr(_scores_data(scores)).encode()).hexdigest()[:16]

@@ -82,7 +82,7 @@ def keep_score(session: Session, loop: Loop, key: str) -> None:
     if goal.objective not in TIMED or goal.rate_per_s is not None:
         return
     step, predicted = subject.plan.steps[-1], subject.plan.predicted
-    session.store.keep_outcome(
+    session.store.keep_forecast(
         key,
         Forecast(
             lever=step.lever,

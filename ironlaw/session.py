@@ -54,7 +54,7 @@ class Session:
             ),
             reaches=lambda source, wanted: forms.nearest(source, wanted) is not None,
             always=ALWAYS,
-            widening=Widening(self.store.outcomes(imported=True), self.snapshot.digest),
+            widening=Widening(self.store.forecasts(imported=True), self.snapshot.digest),
         )
         last = max((cache.size_bytes for cache in self.machine.caches), default=None)
         judge = Judge(bench=self.bench, goal=self.goal, cache_bytes=last)

@@ -24,7 +24,7 @@ from typing import Any
 from ironlaw.records import Forecast, Run, UserError, from_json, to_data, to_json
 
 BUSY_TIMEOUT_S = 60.0
-_OUTCOME = tuple(field.name for field in dataclasses.fields(Forecast))
+_FORECAST = tuple(field.name for field in dataclasses.fields(Forecast))
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = []
 
 
@@ -49,7 +49,7 @@ def _first(db: sqlite3.Connection) -> None:
 
 @migration
 def _second(db: sqlite3.Connection) -> None:
-    """Outcomes know their lever's version and, as a word that says nothing, their workload; some come from others."""
+    """Forecasts know their lever's version and, as a word that says nothing, their workload; some come from others."""
     db.execute("ALTER TABLE predictions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE predictions ADD COLUMN widened REAL NOT NULL DEFAULT 1")
     db.execute("ALTER TABLE predictions ADD COLUMN workload TEXT NOT NULL DEFAULT ''")
@@ -224,27 +224,27 @@ class Store:
 
     # ------------------------------------------------------------ predictions
 
-    def keep_outcome(self, key: str, outcome: Forecast) -> None:
-        """Remember what came of a prediction about ``key``."""
+    def keep_forecast(self, key: str, forecast: Forecast) -> None:
+        """Remember a prediction about ``key`` and what came of it."""
         with clear_errors(self.home):
-            self._insert_outcome(key, outcome, origin="")
+            self._insert_forecast(key, forecast, origin="")
 
-    def replace_outcomes(self, origin: str, outcomes: Iterable[Forecast]) -> None:
-        """Outcomes of another store instead of those that it gave before; all of them or none."""
+    def replace_forecasts(self, origin: str, forecasts: Iterable[Forecast]) -> None:
+        """Those of another store instead of those that it gave before; all of them or none."""
         with clear_errors(self.home):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 self._db.execute("DELETE FROM predictions WHERE origin = ?", (origin,))
-                for number, outcome in enumerate(outcomes):
-                    self._insert_outcome(f"{origin}-{number}", outcome, origin=origin)
+                for number, forecast in enumerate(forecasts):
+                    self._insert_forecast(f"{origin}-{number}", forecast, origin=origin)
             except BaseException:
                 self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
-    def _insert_outcome(self, key: str, outcome: Forecast, *, origin: str) -> None:
-        names = [*_OUTCOME, "key", "made", "origin"]
-        values = [*(getattr(outcome, name) for name in _OUTCOME), key, time.time(), origin]
+    def _insert_forecast(self, key: str, forecast: Forecast, *, origin: str) -> None:
+        names = [*_FORECAST, "key", "made", "origin"]
+        values = [*(getattr(forecast, name) for name in _FORECAST), key, time.time(), origin]
         marks = ", ".join("?" * len(names))
         self._db.execute(f"INSERT OR REPLACE INTO predictions ({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608
 
@@ -254,12 +254,12 @@ class Store:
             self.keep("store", "pseudonym", secrets.token_hex(16))
         return str(self.facts("store", "pseudonym")[0])
 
-    def outcomes(self, *, imported: bool = False) -> list[Forecast]:
+    def forecasts(self, *, imported: bool = False) -> list[Forecast]:
         """Every prediction with its outcome, the oldest first; with those that were imported on request."""
-        query = f"SELECT {', '.join(_OUTCOME)} FROM predictions WHERE origin = '' OR ? ORDER BY made, key"  # noqa: S608
+        query = f"SELECT {', '.join(_FORECAST)} FROM predictions WHERE origin = '' OR ? ORDER BY made, key"  # noqa: S608
         with clear_errors(self.home):
             rows = self._db.execute(query, (imported,)).fetchall()
-        return [Forecast(**dict(zip(_OUTCOME, row, strict=True))) for row in rows]
+        return [Forecast(**dict(zip(_FORECAST, row, strict=True))) for row in rows]
 
 
 def home_folder() -> Path:

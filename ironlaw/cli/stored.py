@@ -77,5 +77,5 @@ def predictions(
         if export is not None:
             done["exported"] = api.export_predictions(export)
         scores = api.prediction_scores()
-        said = "".join(f"{count} outcomes {what}\n" for what, count in done.items())
+        said = "\n".join(f"{count} predictions {what}" for what, count in done.items())
         emit(json_file, lambda: {"predictions": scores, **done}, lambda: said or table("predictions", scores))

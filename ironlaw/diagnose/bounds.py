@@ -1,9 +1,9 @@
 """The most that each class of change can give on this workload: what works, and what would be wasted.
 
-Every bound is Amdahl's law over the seconds that the class touches, sped up by what this machine measured
-(int8 products of the runtime that is fastest at them against the products of now, all cores against the threads
-used) or removed altogether; a class whose ceilings were not measured is left out. A bound is not a prediction: it
-charges no cost for the change. Below 1.05x a class is wasted, and the reason names what the time is spent on instead.
+Every bound is Amdahl's law over the seconds that the class touches, sped up by what this machine measured (int8 and
+graphs in the runtime that is fastest at such products, all cores against the threads used) or removed altogether; a
+class whose ceilings were not measured is left out. A bound is not a prediction: it charges no cost for the change.
+Below 1.05x a class is wasted, and the reason names what the time is spent on instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ironlaw.diagnose.shares import EAGER, Share, Split, limit
-from ironlaw.records import Bound, Machine, Term, TermTime
+from ironlaw.records import Bound, Machine, Term, TermTime, precision
 
 WORTH = 1.05
 MOST = 100.0
@@ -100,46 +100,43 @@ def _why_wasted(case: Case, touch: _Touch, attacks: Term, share: float) -> str:
 
 
 def _narrower(dtype: str, item_bytes: float) -> Callable[[Case], _Touch | None]:
-    """Lower precision: products as fast as the fastest runtime makes them, traffic as much smaller as the width."""
+    """Lower precision: products as fast as this runtime's ceilings or another's kernels allow, whichever is faster."""
 
     def touch(case: Case) -> _Touch | None:
+        now, then = (case.ceiling("matmul", one, case.threads) for one in (case.precision, dtype))
         narrow = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0}.get(case.precision, 4.0) / item_bytes
         shares = [s for s in case.split.shares if s.op.kind in _WEIGHTED]
-        found = {kind: _products(case, kind, dtype) for kind in {s.op.kind for s in shares} | {"matmul"}}
-        ratios = {kind: one for kind, one in found.items() if one is not None}
-        if dtype == case.precision or "matmul" not in ratios:
+        if dtype == case.precision or now is None or then is None:
             return None
-        left = 0.0
+        own = then / now
+        ways: list[tuple[float, str]] = []
         for s in shares:
-            faster, _ = ratios.get(s.op.kind, ratios["matmul"])
-            left += s.work_s / (faster if faster < 1.0 else _mix(s, memory=narrow, compute=faster))
-        heaviest = max(shares, key=lambda s: s.work_s, default=None)
-        faster, where = ratios.get(heaviest.op.kind if heaviest else "matmul", ratios["matmul"])
-        how = f"{dtype} products reach {faster:.2g}x here{where}; what another runtime saves besides is not in it"
-        return _Touch(seconds=_sum(shares), left_s=left, how=how if where else how.partition(";")[0])
+            here = s.work_s / (own if own < 1.0 else _mix(s, memory=narrow, compute=own))
+            there = _at_best(case, s, dtype)
+            ways.append(min((here, ""), there) if there else (here, ""))
+        left = sum(seconds for seconds, _ in ways)
+        where = " or ".join(sorted({target for _, target in ways if target not in ("", case.target)}))
+        how = f"{dtype} products reach {_sum(shares) / left if left else own:.2g}x here"
+        if where:
+            how += f" in {where}; what it saves besides is counted with graph runtimes"
+        return _Touch(seconds=_sum(shares), left_s=left, how=how)
 
     return touch
 
 
-def _products(case: Case, kind: str, dtype: str) -> tuple[float, str] | None:
-    """How much faster products of a kind are in another dtype, and in which runtime (" in NAME", "" in this one).
+def _at_best(case: Case, share: Share, dtype: str) -> tuple[float, str] | None:
+    """Seconds of a product in the runtime that is fastest at its kind, by the fast end of its rates, and which.
 
-    By the rates on calibration shapes; of this runtime by the ceilings where it has none.
+    None where no other way of making it was calibrated.
     """
-    rates = {
-        (one.target, one.dtype): one.rate.value
+    now = (case.target, case.precision)
+    found = [
+        (share.op.flops / one.rate.high, one.target)
         for one in case.machine.kernels
-        if one.kind == kind and one.threads == case.threads and one.valid and one.rate.value > 0.0
-    }
-    ceilings = [case.ceiling("matmul", name, case.threads) for name in (case.precision, dtype)]
-    now = rates.get((case.target, case.precision))
-    found = {target: rate / now for (target, name), rate in rates.items() if now and name == dtype}
-    if ceilings[0] and ceilings[1]:
-        found.setdefault(case.target, ceilings[1] / ceilings[0])
-    if not found:
-        return None
-    best = max(found, key=lambda target: (found[target], target == case.target))
-    return found[best], "" if best == case.target else f" in {best}"
+        if (one.kind, precision(one.dtype), one.threads) == (share.op.kind, dtype, case.threads)
+        and one.valid and (one.target, dtype) != now and one.rate.high > 0.0 and share.op.flops
+    ]  # fmt: skip
+    return min(found, default=None)
 
 
 def _more_threads(case: Case) -> _Touch:
@@ -156,12 +153,17 @@ def _more_threads(case: Case) -> _Touch:
 
 
 def _graph(case: Case) -> _Touch:
-    """Fusing, compiling, graph runtimes: no dispatch, no temporaries, memory planned once."""
+    """Fusing, compiling, graph runtimes: no dispatch, no temporaries, memory planned once, their own kernels."""
     seconds = case.seconds(Term.LATENCY)
     if case.target != EAGER:
         return _Touch(seconds=seconds, how="it already runs as a graph; only fixed costs are left")
     seconds += case.work(_FUSED_AWAY) + case.seconds(Term.PAGING)
-    return _Touch(seconds=seconds, how="dispatch, temporaries of elementwise operators, allocation")
+    left, how = 0.0, "dispatch, temporaries of elementwise operators, allocation"
+    for share in (s for s in case.split.shares if s.op.kind in _WEIGHTED):
+        there = _at_best(case, share, case.precision)
+        if there and there[0] < share.work_s:
+            seconds, left, how = seconds + share.work_s, left + there[0], f"{how}, kernels" if left == 0.0 else how
+    return _Touch(seconds=seconds, left_s=left, how=how)
 
 
 def _allocator(case: Case) -> _Touch:

@@ -25,9 +25,10 @@ CALLS = 5
 SIBLING_SPREAD = 1.15
 WIN = 1.02
 """A plan must be able to beat the best by this much to be worth a try."""
-SHARED = 0.5
-"""Of the error of a lever's prediction, on a log scale, what is expected of its next one; and what a second plan of a
-lever is worth beside a first in the same round."""
+SHARED_ERROR = 0.5
+"""Of the error of a lever's prediction, on a log scale, what is expected of its next one."""
+BESIDE = 0.5
+"""What a plan is worth beside another of the same lever in one round: they share their luck."""
 KEEPS, KEEPS_LOSSY, WEIGHT = 0.95, 0.6, 2.0
 """How often a lever keeps the quality budget before anything is known, exact or lossy, counted as so many trials."""
 
@@ -91,7 +92,7 @@ class Search:
             chosen.append(plan)
             affordable_s -= self.cost_s(plan)
             worth = {
-                name: value * SHARED if other.lever == plan.lever and value > 0 else value
+                name: value * BESIDE if other.lever == plan.lever and value > 0 else value
                 for name, value in worth.items()
                 if (other := self.open.get(name)) and other.family != plan.family
                 if self.cost_s(other) <= affordable_s
@@ -115,7 +116,7 @@ class Search:
             return Interval(low=value / spread, value=value, high=value * spread)
         alone = plan.predicted.speedup
         errors = self._errors.get(str(plan.steps[-1])) or self._errors.get(plan.lever) or [0.0]
-        off = math.exp(SHARED * statistics.mean(errors))
+        off = math.exp(SHARED_ERROR * statistics.mean(errors))
         high = alone.high * max(off, self._surprise.get(plan.steps[:-1], 1.0))
         return Interval(low=alone.low * off, value=alone.value * off, high=max(high, alone.high))
 

@@ -195,7 +195,10 @@ def _for_goal(point: Point, settings: Any, predicted: Prediction) -> Prediction:
     if what is None:
         return predicted
     return dataclasses.replace(
-        predicted, speedup=Interval(low=0.2, value=1.0, high=5.0), basis=f"{what} is measured, not predicted"
+        predicted,
+        speedup=Interval(low=0.2, value=1.0, high=5.0),
+        basis=f"{what} is measured, not predicted",
+        widened=1.0,
     )
 
 

@@ -20,12 +20,12 @@ COVERAGE = 0.9
 class Widening:
     """What the outcomes say of each lever. ``workload`` is the one that is about to be predicted."""
 
-    def __init__(self, outcomes: Iterable[Forecast] = (), workload: str = "") -> None:
+    def __init__(self, forecasts: Iterable[Forecast] = (), workload: str = "") -> None:
         self._reach: dict[tuple[str, int, str], list[float]] = {}
-        for outcome in outcomes:
-            if outcome.workload not in ("", workload):
-                key = (outcome.lever, outcome.version, outcome.kind)
-                self._reach.setdefault(key, []).append(outcome.reach)
+        for forecast in forecasts:
+            if forecast.workload not in ("", workload):
+                key = (forecast.lever, forecast.version, forecast.kind)
+                self._reach.setdefault(key, []).append(forecast.reach)
 
     def power(self, lever: str, version: int, kind: str) -> float:
         """By which the lever's intervals are stretched; 1 where they hold, or where too little is known."""

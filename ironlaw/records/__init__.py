@@ -35,6 +35,7 @@ from ironlaw.records.diagnosis import (
     Perturbation,
     TermTime,
 )
+from ironlaw.records.forecast import PREDICTIONS_SCHEMA, Forecast
 from ironlaw.records.machine import (
     MACHINE_SCHEMA,
     Cache,
@@ -54,7 +55,6 @@ from ironlaw.records.numbers import (
     Interval,
     exactly,
 )
-from ironlaw.records.outcomes import PREDICTIONS_SCHEMA, Forecast
 from ironlaw.records.shown import Shown, drawn_by
 from ironlaw.records.training import Loader, StepTimes, TrainingMemory
 from ironlaw.records.trial import (

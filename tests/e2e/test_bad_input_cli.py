@@ -140,3 +140,20 @@ def test_store_that_cannot_be_a_folder(
     assert code == 2, output
     assert "IRONLAW_HOME" in output
     assert os.path.exists("/dev/full")
+
+
+def test_predictions_are_exchanged_by_the_command(
+    invoke: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Written here, refused here as our own, taken by another store; what is no such file says what to give."""
+    out = tmp_path / "mine.json"
+    assert invoke("predictions", "--export", str(out)) == (0, "0 predictions exported\n")
+    code, output = invoke("predictions", "--import", str(out))
+    assert code == 2
+    assert "comes from this store itself" in output
+    monkeypatch.setenv("IRONLAW_HOME", str(tmp_path / "another"))
+    assert invoke("predictions", "--import", str(out)) == (0, "0 predictions imported\n")
+    out.write_text("{}")
+    code, output = invoke("predictions", "--import", str(out))
+    assert code == 2
+    assert "--export" in output

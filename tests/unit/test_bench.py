@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ironlaw.bench import Bench, Limits, profiled
+from ironlaw.bench import Bench, Limits
 from ironlaw.measure.paired import Launch
 from ironlaw.measure.process import WorkerFailure
 from ironlaw.measure.summary import launch_data
@@ -98,35 +98,3 @@ def test_what_failed_at_a_limit_is_tried_again_when_it_is_raised(
         made._fail(made.baseline, WorkerFailure(outcome, "why"), time.monotonic())
         failure = bench(store, Goal(), now).baseline.failure
     assert (failure is None) == tried_again
-
-
-class Disturbed:
-    """A predictor whose profiles take as long as told, one after the other."""
-
-    def __init__(self, *totals_s: float) -> None:
-        self.totals_s, self.taken = totals_s, 0
-
-    def profile(self, calls: int) -> list[dict[str, Any]]:
-        assert calls > 0
-        self.taken += 1
-        return [{"name": "addmm", "time_s": self.totals_s[self.taken - 1]}, {"name": "view", "time_s": None}]
-
-
-@pytest.mark.parametrize(
-    ("totals_s", "call_s", "taken", "kept_s"),
-    [
-        ((0.011, 9.0, 9.0), 0.01, 1, 0.011),
-        ((0.5, 0.012, 9.0), 0.01, 2, 0.012),
-        ((0.5, 0.4, 0.6), 0.01, 3, 0.4),
-        ((9.0, 2.0, 2.0), 2.0, 1, 9.0),
-    ],
-)
-def test_a_profile_that_others_disturbed_is_taken_again(
-    tmp_path: Path, totals_s: tuple[float, ...], call_s: float, taken: int, kept_s: float
-) -> None:
-    with Store(tmp_path / "store") as store:
-        subject = keep_baseline(store, Goal(), tmp_path).baseline
-    subject.launches.append(Launch(call_s=call_s))
-    predictor: Any = Disturbed(*totals_s)
-    assert profiled(predictor, subject)[0]["time_s"] == kept_s
-    assert predictor.taken == taken

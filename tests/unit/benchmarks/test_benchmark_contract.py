@@ -52,7 +52,9 @@ def test_the_schema_refuses_a_quick_run_that_judges_or_hides_what_it_left_out():
 def test_a_result_says_what_to_type_to_have_it_again():
     asked = ["--only", "digits latency", "--only", "mnist", "--time-limit", "150s", "--launches", "3", "--quick"]
     options, _ = common.parse("peers", [*asked, "--json", "x.json", "--quiet"])
-    said = options.report("peers").data()["command"]
+    data = options.report("peers").data()
+    assert data["left_out"] == ["everything but digits latency, mnist: not asked for"]
+    said = data["command"]
     assert said == (
         "python -m benchmarks.peers --quick --only 'digits latency' --only mnist --time-limit 150s --launches 3"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ironlaw import scores, store
+from ironlaw import forecasts, store
 from ironlaw.plan.widening import Widening
 from ironlaw.records import Forecast, UserError
 
@@ -25,15 +25,15 @@ SEEN = Forecast(
 def filled(home: Path, measured: list[float], **other: Any) -> Path:
     with store.Store(home) as opened:
         for number, value in enumerate(measured):
-            opened.keep_outcome(f"key-{number}", replace(SEEN, measured=value, **other))
+            opened.keep_forecast(f"key-{number}", replace(SEEN, measured=value, **other))
     return home
 
 
 def test_the_score_is_told_by_lever_and_kind(tmp_path: Path) -> None:
     home = filled(tmp_path / "a", [2.0, 2.2, 4.0, 2.3])
     with store.Store(home) as opened:
-        opened.keep_outcome("other", replace(SEEN, lever="batch", kind="training", measured=1.0))
-    batch, int8, whole = scores.prediction_scores(home)
+        opened.keep_forecast("other", replace(SEEN, lever="batch", kind="training", measured=1.0))
+    batch, int8, whole = forecasts.prediction_scores(home)
     assert (batch["lever"], batch["kind"], batch["predictions"]) == ("batch", "training", 1)
     assert batch["bias (ln)"] == pytest.approx(0.693, abs=1e-3)
     assert int8["coverage of 90 %"] == 0.75
@@ -44,38 +44,38 @@ def test_the_score_is_told_by_lever_and_kind(tmp_path: Path) -> None:
 def test_nothing_private_leaves_and_it_validates(tmp_path: Path) -> None:
     home, out = filled(tmp_path / "home of me", [2.0, 3.0]), tmp_path / "out.json"
     with store.Store(home) as opened:
-        opened.keep_outcome("key-of-another", replace(SEEN, workload="another-model"))
-    assert scores.export_predictions(out, home) == 3
+        opened.keep_forecast("key-of-another", replace(SEEN, workload="another-model"))
+    assert forecasts.export_predictions(out, home) == 3
     text = out.read_text()
     for private in ("secret", "key-", "home of me", "another-model", str(tmp_path)):
         assert private not in text
     data = json.loads(text)
     schema = json.loads(resources.files("ironlaw").joinpath("schemas/predictions-1.json").read_text())
     jsonschema.validate(data, schema)
-    assert [row["workload"] for row in data["outcomes"]] == [1, 1, 2]
+    assert [row["workload"] for row in data["predictions"]] == [1, 1, 2]
 
 
 def test_what_is_imported_widens_is_not_scored_and_counts_once(tmp_path: Path) -> None:
     there, here, out = filled(tmp_path / "there", [9.0] * 12), tmp_path / "here", tmp_path / "out.json"
-    scores.export_predictions(out, there)
+    forecasts.export_predictions(out, there)
     for _ in range(2):
-        assert scores.import_predictions(out, here) == 12
-    assert scores.prediction_scores(here) == []
+        assert forecasts.import_predictions(out, here) == 12
+    assert forecasts.prediction_scores(here) == []
     with store.Store(here) as opened:
-        assert opened.outcomes() == []
-        pooled = opened.outcomes(imported=True)
+        assert opened.forecasts() == []
+        pooled = opened.forecasts(imported=True)
     assert len(pooled) == 12
     assert Widening(pooled, "mine").power("int8", 1, "inference") > 5.0
     with store.Store(there) as opened:
-        opened.keep_outcome("more", replace(SEEN, measured=2.0))
-    scores.export_predictions(out, there)
-    assert scores.import_predictions(out, here) == 13
+        opened.keep_forecast("more", replace(SEEN, measured=2.0))
+    forecasts.export_predictions(out, there)
+    assert forecasts.import_predictions(out, here) == 13
     with store.Store(here) as opened:
-        assert len(opened.outcomes(imported=True)) == 13, "a later export replaces an earlier one"
+        assert len(opened.forecasts(imported=True)) == 13, "a later export replaces an earlier one"
     with pytest.raises(UserError, match="this store itself"):
-        scores.import_predictions(out, there)
+        forecasts.import_predictions(out, there)
     again = tmp_path / "again.json"
-    assert scores.export_predictions(again, here) == 0, "only a store's own outcomes are passed on"
+    assert forecasts.export_predictions(again, here) == 0, "only a store's own outcomes are passed on"
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_what_is_imported_widens_is_not_scored_and_counts_once(tmp_path: Path) -
 )  # fmt: skip
 def test_an_outcome_that_cannot_be_is_refused_and_nothing_is_imported(tmp_path: Path, broken: dict[str, Any]) -> None:
     out = tmp_path / "out.json"
-    scores.export_predictions(out, filled(tmp_path / "there", [2.0, 2.1]))
+    forecasts.export_predictions(out, filled(tmp_path / "there", [2.0, 2.1]))
     data = json.loads(out.read_text())
-    data["outcomes"][1].update(broken)
+    data["predictions"][1].update(broken)
     out.write_text(json.dumps(data))
-    with pytest.raises(UserError, match="outcome 2"):
-        scores.import_predictions(out, tmp_path / "here")
+    with pytest.raises(UserError, match="prediction 2"):
+        forecasts.import_predictions(out, tmp_path / "here")
     with store.Store(tmp_path / "here") as opened:
-        assert opened.outcomes(imported=True) == []
+        assert opened.forecasts(imported=True) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "ironlaw.run/1"}', '{"schema": "ironlaw.predictions/1"}'])
@@ -103,7 +103,7 @@ def test_what_is_no_such_file_is_one_clear_error(tmp_path: Path, text: str) -> N
     given.write_text(text)
     for path in (given, tmp_path / "missing.json", tmp_path):
         with pytest.raises(UserError, match="--export"):
-            scores.import_predictions(path, tmp_path / "here")
+            forecasts.import_predictions(path, tmp_path / "here")
 
 
 def test_a_store_of_the_first_schema_keeps_its_outcomes_and_they_widen_nothing(tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_a_store_of_the_first_schema_keeps_its_outcomes_and_they_widen_nothing(t
         row = ("k", "int8", "inference", "onnxruntime", 0.0, 1.6, 2.0, 2.4, 9.0)
         db.execute("INSERT INTO predictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     with store.Store(tmp_path / "old") as opened:
-        (kept,) = opened.outcomes()
+        (kept,) = opened.forecasts()
     assert (kept.measured, kept.workload, kept.widened) == (9.0, "", 1.0)
     assert Widening([kept] * 20, "any").power("int8", 0, "inference") == 1.0
