@@ -385,7 +385,7 @@ def test_a_bound_holds_for_the_runtime_that_is_fastest_at_such_products():
     assert graph.speedup == pytest.approx(12e-3 / (product_s / (1.5 * fast)), rel=0.02)
     there = dataclasses.replace(host, kernels=theirs)
     same = bound(verdict(ledger(GEMM), 12e-3, there, Execution(target="openvino")), "int8")
-    assert same.speedup == pytest.approx(int8.speedup)
+    assert same.speedup == pytest.approx(int8.speedup, rel=0.02)
     assert "besides" not in same.reason
     disturbed = tuple(dataclasses.replace(one, valid=False) for one in theirs)
     assert found("int8", disturbed).wasted
