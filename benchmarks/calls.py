@@ -51,7 +51,7 @@ AGAIN = "again"
 EFFORT = Effort(cycles=5, block_s=0.06, round_s=3.0, min_calls=3, warm_limit_s=1.5)
 LIMIT_S = 180.0
 CODE = (
-    "ironlaw/predict.py", "ironlaw/rates.py", "ironlaw/fusion.py", "ironlaw/measure/ledger*.py",
+    "ironlaw/predict.py", "ironlaw/rates.py", "ironlaw/shapes.py", "ironlaw/fusion.py", "ironlaw/measure/ledger*.py",
     "ironlaw/measure/page_faults.py", "ironlaw/measure/storages.py", "ironlaw/measure/c_allocator.py",
     "ironlaw/measure/kernel_workspace.py",
     "benchmarks/unseen.py", "benchmarks/families.py", "benchmarks/architectures.py",

@@ -2,7 +2,8 @@
 
 Fusion is told from the ledger alone, by counting: a graph runtime drops views, folds a batch norm into the
 convolution before it, and runs an activation, bias or residual addition inside the convolution or product that
-made its operand; so as many of them vanish as there are such producers. It refuses to say which ones.
+made its operand; so as many of them vanish as there are such producers. A recurrent layer that eager torch writes out
+step by step is one operator to a graph runtime. It refuses to say which ones vanish.
 """
 
 from __future__ import annotations
@@ -40,25 +41,58 @@ _ACTIVATIONS = frozenset(
     ]
 )
 _ADDS = frozenset({"add", "sum", "sub"})
+_GATES = "unsafe_split"
+"""How torch's own recurrent cells, and nothing else of it, part their gates."""
 
 
 def fused(ledger: Ledger) -> tuple[Op, ...]:
     """The operators that a graph runtime is left with; calls and work are scaled where some of several vanish."""
     producers = sum(op.calls for op in ledger.ops if op.kind in PRODUCERS)
     convolutions = sum(op.calls for op in ledger.ops if op.kind in ("conv", "depthwise"))
-    kept = [op for op in ledger.ops if op.kind != "view"]
+    kept = [op for op in rolled(ledger.ops) if op.kind != "view"]
     kept = _drop(kept, _is_batch_norm, convolutions)
-    left = producers - sum(op.calls for op in kept if _base(op) in _ACTIVATIONS)
-    kept = _drop(kept, lambda op: _base(op) in _ACTIVATIONS, producers)
-    return tuple(_drop(kept, lambda op: _base(op) in _ADDS and op.kind == "elementwise", max(0, left)))
+    left = producers - sum(op.calls for op in kept if base_name(op) in _ACTIVATIONS)
+    kept = _drop(kept, lambda op: base_name(op) in _ACTIVATIONS, producers)
+    return tuple(_drop(kept, lambda op: base_name(op) in _ADDS and op.kind == "elementwise", max(0, left)))
 
 
-def _base(op: Op) -> str:
+def rolled(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Recurrent cells that torch wrote out, which it splits into gates at every step, as one operator again."""
+    splits = sum(op.calls for op in ops if base_name(op) == _GATES)
+    cells = {"lstm": splits, "gru": splits // 2}
+    cell, steps = next(((name, n) for name, n in cells.items() if n > 1 and _products(ops, n)), ("", 0))
+    if not steps:
+        return ops
+    products = _products(ops, steps)
+    inside = {id(op) for op in ops if op.calls % steps == 0 and op.kind in ("elementwise", "view")}
+    inside |= {id(op) for op in products}
+    timed = [op.time_s for op in ops if id(op) in inside and op.time_s is not None]
+    weights = sum(op.weights_bytes for op in products) / steps
+    rolled = dataclasses.replace(
+        products[0],
+        name=cell,
+        kind="recurrent",
+        calls=1,
+        flops=sum(op.flops or 0.0 for op in products),
+        bytes_low=sum(op.bytes_low for op in products),
+        bytes_high=sum(op.bytes_high - op.weights_bytes for op in products) + weights,
+        weights_bytes=weights,
+        time_s=sum(timed) if timed else None,
+    )
+    return (*(op for op in ops if id(op) not in inside), rolled)
+
+
+def _products(ops: tuple[Op, ...], steps: int) -> list[Op]:
+    return [op for op in ops if op.kind == "matmul" and op.calls == steps]
+
+
+def base_name(op: Op) -> str:
+    """The operator's name without its namespace, overload and the underscores of in-place and internal variants."""
     return op.name.rsplit("::", 1)[-1].split(".")[0].lower().strip("_")
 
 
 def _is_batch_norm(op: Op) -> bool:
-    return op.kind == "norm" and any(word in _base(op) for word in _BATCH_NORMS)
+    return op.kind == "norm" and any(word in base_name(op) for word in _BATCH_NORMS)
 
 
 def _drop(ops: list[Op], matches: Callable[[Op], bool], budget: int) -> list[Op]:

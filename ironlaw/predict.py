@@ -16,8 +16,19 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ironlaw.fusion import fused
-from ironlaw.rates import ARITHMETIC, EAGER, LEAST_SIGMA, Z90, Rate, op_seconds, rate_of, stream_rate
+from ironlaw.fusion import fused, rolled
+from ironlaw.rates import (
+    ARITHMETIC,
+    EAGER,
+    LEAST_SIGMA,
+    ONE_BY_ONE,
+    Z90,
+    Rate,
+    op_seconds,
+    rate_of,
+    strange,
+    surroundings,
+)
 from ironlaw.records import Diagnosis, Interval, Ledger, Machine, Op, Prediction, Term, precision
 
 __all__ = ["ARITHMETIC", "EAGER", "amdahl", "call", "fused", "moved", "of_kinds", "seconds"]
@@ -25,8 +36,12 @@ __all__ = ["ARITHMETIC", "EAGER", "amdahl", "call", "fused", "moved", "of_kinds"
 _SHARED = 0.3
 """Share of the variance over shapes that all operators of a kind have in common."""
 _SAME_SIGMA = 0.03
-_MOST_CARRIED = 0.55
-"""Log of the most that an error on the present target changes a prediction for another (1.7x)."""
+_CHANGED_SIGMA, _CHANGED_MORE = 0.10, 0.25
+"""Log deviation of how much faster the same kernels are with other threads or another layout, and what of that gain
+adds to it."""
+_CARRIED, _MOST_CARRIED = 0.3, 0.55
+"""Share of the log error on the present target that a prediction for another takes over, and the most (1.7x). Over 63
+models the error in ONNX Runtime went along with 0.3 of that in eager torch (docs/log.md)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
 _MODULES_PER_OP = 1.0
 """Python modules that are called for one eager operator; from none to twice as many."""
@@ -64,7 +79,7 @@ def call(
     they widen the high end, by as many as there can be, and move nothing.
     """
     found = seconds(ledger, machine, target=target, dtype=dtype, threads=threads)
-    if found is None or target != EAGER:
+    if found is None or target not in ONE_BY_ONE:
         return found
     module = machine.ceiling("module_call")
     computing = sum(op.calls for op in ledger.ops if op.kind != "view")
@@ -81,7 +96,7 @@ def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, th
     """Gain in latency of running the diagnosed work there: measured seconds over predicted seconds.
 
     The error that the same model makes on the present run (by kind where operators were timed) carries over: all
-    of it on the same target, half of it (log scale) to another, since it lies partly in the shapes and partly
+    of it on the same target, a part of it (log scale) to another, since it lies partly in the shapes and partly
     in the present runtime. Kernels that stay the same keep their measured time.
     """
     parts = _parts(diagnosis.ledger, machine, target, dtype, threads)
@@ -92,7 +107,7 @@ def moved(diagnosis: Diagnosis, machine: Machine, *, target: str, dtype: str, th
         )
     there = _sum(_carried(parts, diagnosis, machine, target))
     kept = sum(diagnosis.seconds(term) for term in _CONSTANT_TERMS)
-    if target == EAGER == diagnosis.target:
+    if target in ONE_BY_ONE and diagnosis.target == EAGER:
         kept += diagnosis.seconds(Term.PAGING)
     slow, value, fast = (kept + x for x in (there.high, there.value, there.low))
     total = diagnosis.total_s
@@ -140,21 +155,24 @@ def of_kinds(diagnosis: Diagnosis, kinds: Iterable[str]) -> Interval | None:
 
 def _parts(ledger: Ledger, machine: Machine, target: str, dtype: str, threads: int) -> dict[str, _Part]:
     """Seconds by kind; empty when some kind has neither kernel nor ceiling, or there is no work."""
-    stream = stream_rate(ledger, machine, dtype, threads)
+    around = surroundings(ledger, machine, dtype, threads)
     times: dict[str, list[float]] = defaultdict(list)
+    strangest: dict[str, float] = defaultdict(float)
     rates: dict[str, Rate] = {}
-    for op in ledger.ops if target == EAGER else fused(ledger):
+    for op in rolled(ledger.ops) if target in ONE_BY_ONE else fused(ledger):
         rate = rates.get(op.kind) or rate_of(machine, target, op.kind, dtype, threads)
         if rate is None:
             return {}
         rates[op.kind] = rate
-        times[op.kind].append(op_seconds(op, rate, dtype, stream))
+        times[op.kind].append(op_seconds(op, rate, around))
+        strangest[op.kind] = max(strangest[op.kind], strange(op, rate))
     parts = {}
     for kind, found in times.items():
         total = sum(found)
         if total > 0.0:
             effective = total**2 / sum(t * t for t in found)
-            sigma = rates[kind].sigma * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
+            own = math.hypot(rates[kind].sigma, strangest[kind])
+            sigma = own * math.sqrt(_SHARED + (1.0 - _SHARED) / effective)
             parts[kind] = _Part(seconds=total, sigma=max(LEAST_SIGMA, sigma), rate=rates[kind])
     return parts
 
@@ -199,8 +217,8 @@ def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine, ta
         return parts
     measured = diagnosis.total_s - diagnosis.seconds(Term.PAGING) - sum(diagnosis.seconds(t) for t in _CONSTANT_TERMS)
     overall = measured / sum(part.seconds for part in now.values())
-    by_kind = _measured_by_kind(diagnosis.ledger, measured)
-    same_target = target == diagnosis.target
+    by_kind = _measured_by_kind(rolled(diagnosis.ledger.ops), measured)
+    same_target = target == diagnosis.target or ONE_BY_ONE.issuperset((target, diagnosis.target))
     out = {}
     for kind, part in parts.items():
         seen = by_kind[kind] / now[kind].seconds if by_kind.get(kind) and kind in now else overall
@@ -208,16 +226,21 @@ def _carried(parts: dict[str, _Part], diagnosis: Diagnosis, machine: Machine, ta
         if same_target and kind in now and now[kind].rate == part.rate:
             out[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(error), sigma=_SAME_SIGMA)
             continue
-        carried = error if same_target else max(-_MOST_CARRIED, min(_MOST_CARRIED, error / 2.0))
-        sigma = math.hypot(part.sigma, carried / 2.0 if not same_target else 0.0)
+        if same_target and kind in now:
+            gain = abs(math.log(part.seconds / now[kind].seconds))
+            sigma = _CHANGED_SIGMA + _CHANGED_MORE * gain
+            out[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(error), sigma=sigma)
+            continue
+        carried = max(-_MOST_CARRIED, min(_MOST_CARRIED, _CARRIED * error))
+        sigma = math.hypot(part.sigma, carried)
         out[kind] = dataclasses.replace(part, seconds=part.seconds * math.exp(carried), sigma=sigma)
     return out
 
 
-def _measured_by_kind(ledger: Ledger, measured_s: float) -> dict[str, float]:
+def _measured_by_kind(ops: tuple[Op, ...], measured_s: float) -> dict[str, float]:
     """Measured seconds by kind, page faults taken out in proportion; empty when operators were not timed."""
     sums: dict[str, float] = defaultdict(float)
-    for op in ledger.ops:
+    for op in ops:
         sums[op.kind] += op.time_s or 0.0
     total = sum(sums.values())
     return {kind: seconds * measured_s / total for kind, seconds in sums.items()} if total > 0.0 else {}

@@ -1,7 +1,8 @@
 """Seconds of one operator on a target, from calibrated kernel rates, else kinds beside it, else ceilings.
 
 Why the choice is here and not in the predictor: it is the same for every lever, and every step down the ladder
-(own kernel, unsettled kernel, another kind, a ceiling) must widen the interval in one place.
+(nearest shapes of the kind, its rate, an unsettled kernel, another kind, a ceiling) must widen the interval in one
+place.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ironlaw.fusion import PRODUCERS
-from ironlaw.records import Interval, KernelRate, Ledger, Machine, Op, precision
+from ironlaw import shapes
+from ironlaw.fusion import PRODUCERS, base_name
+from ironlaw.records import Interval, KernelPoint, KernelRate, Ledger, Machine, Op, precision
 
 EAGER = "torch"
-"""The target that runs operators one by one; every other target is taken to fuse."""
+"""The target that runs operators one by one; every other but the ones of ``ONE_BY_ONE`` is taken to fuse."""
+CHANNELS_LAST, PACKED = "torch.channels_last", "torch.packed"
+"""Eager kernels on channels-last images, and the kernels that a compiler calls with weights packed once: calibrated
+beside :data:`EAGER`, whose rates stand in for the kinds that they do not change."""
+ONE_BY_ONE = frozenset({EAGER, CHANNELS_LAST})
 
 ARITHMETIC = frozenset({"conv", "depthwise", "matmul", "attention", "recurrent"})
 LEAST_SIGMA = 0.10
@@ -26,12 +32,17 @@ _TENTHS = 2.563
 """Standard deviations between the 10 % and the 90 % quantile."""
 _EXPLAINED = 0.6
 """Part of the deviation of products over shapes that is left once their reuse is known."""
+_FEWEST_POINTS = 5
+_INNERMOST_BYTES, _INNER_BYTES = 32 * 1024, 1 << 20
+"""Of caches that no probe told apart: first and second level of most CPUs."""
+_WARM_SHARE = 0.25
+"""Of the last-level cache, what a model's weights may fill and be found there at the next call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
     """Work per second of a kind (with its tenth and ninetieth percentile), the log deviation of that over
-    shapes, and the fixed cost of a call."""
+    shapes, and the fixed cost of a call. ``warm`` and ``cold`` are calibrated shapes, where there are enough."""
 
     rate: float
     slow: float
@@ -41,17 +52,94 @@ class Rate:
     call_s: float
     own: bool
     settled: bool
+    warm: tuple[KernelPoint, ...] = ()
+    cold: tuple[KernelPoint, ...] = ()
 
 
-def op_seconds(op: Op, rate: Rate, dtype: str, stream: float | None) -> float:
-    """Work over rate, not faster than its weights can stream, plus the fixed cost of its calls."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What an operator runs among: the dtype of products, B/s at which weights arrive, the share of the model's
+    weights that no cache keeps from one call to the next (``cold``), and how far the model outgrows the innermost
+    caches, from none (0) to all of them (1) on a log scale (``chill``)."""
+
+    dtype: str
+    stream: float | None
+    cold: float
+    chill: float
+
+
+def surroundings(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> Surroundings:
+    """Of any operator of the ledger in this dtype."""
+    size = max((cache.size_bytes for cache in machine.caches), default=0)
+    weights = sum(op.weights_bytes * _shrink(op, dtype) for op in ledger.ops)
+    cold = (weights / size - _WARM_SHARE) / (1.0 - _WARM_SHARE) if size else 0.0
+    found = machine.ceiling("cache" if weights < 0.5 * size else "dram", threads=threads)
+    return Surroundings(
+        dtype=dtype,
+        stream=found.value if found else None,
+        cold=min(1.0, max(0.0, cold)),
+        chill=_chill(weights + max((_activations(op) for op in ledger.ops), default=0.0), machine),
+    )
+
+
+def _activations(op: Op) -> float:
+    return (op.bytes_high - op.weights_bytes) / op.calls if op.calls else 0.0
+
+
+def _chill(used_bytes: float, machine: Machine) -> float:
+    """Where the bytes that a call uses lie between the innermost cache and the one before the last."""
+    sizes = [size for _, size in sorted({cache.level: cache.size_bytes for cache in machine.caches}.items())]
+    low, high = (sizes[0], sizes[-2]) if len(sizes) > 2 else (_INNERMOST_BYTES, _INNER_BYTES)
+    return min(1.0, max(0.0, math.log(max(used_bytes, 1.0) / low) / math.log(high / low)))
+
+
+def op_seconds(op: Op, rate: Rate, around: Surroundings) -> float:
+    """From the nearest calibrated shapes; else work over rate, not faster than its weights can stream, plus calls."""
     if op.kind == "view":
         return op.calls * rate.call_s
-    shrink = _shrink(op, dtype) if op.kind in PRODUCERS else 1.0
-    busy = op.bytes_high * shrink / rate.rate if rate.per_byte else (op.flops or 0.0) / _at_reuse(op, rate)
-    if stream and op.weights_bytes:
-        busy = max(busy, op.weights_bytes * shrink / stream)
-    return busy + op.calls * rate.call_s
+    shrink = _shrink(op, around.dtype) if op.kind in PRODUCERS else 1.0
+    busy = _by_shape(op, rate, around)
+    if busy is None:
+        busy = op.bytes_high * shrink / rate.rate if rate.per_byte else (op.flops or 0.0) / _at_reuse(op, rate)
+        busy += op.calls * rate.call_s
+    if around.stream and op.weights_bytes and not rate.cold:
+        busy = max(busy, op.weights_bytes * shrink / around.stream + op.calls * rate.call_s)
+    return busy
+
+
+def strange(op: Op, rate: Rate) -> float:
+    """The log deviation to add because no calibrated shape is near."""
+    if not rate.warm:
+        return 0.0
+    if rate.per_byte:
+        timed = op.kind == "view" or base_name(op) in {point.op for point in rate.warm}
+        return 0.0 if timed else math.log(rate.fast / rate.slow) / _TENTHS
+    if not op.flops:
+        return 0.0
+    return shapes.strangeness(rate.warm, op.flops / op.calls, _elements(op))
+
+
+def _by_shape(op: Op, rate: Rate, around: Surroundings) -> float | None:
+    """Seconds of all its calls, between warm and cold weights; None where shapes say nothing of this operator."""
+    if not rate.warm or not op.calls:
+        return None
+    if rate.per_byte:
+        found = shapes.streaming(rate.warm, base_name(op), op.bytes_high / op.calls, around.chill)
+        return None if found is None else op.calls * found
+    if not op.flops:
+        return None
+    work, weights = op.flops / op.calls, _elements(op)
+    points = shapes.named(rate.warm, base_name(op))
+    warm = shapes.arithmetic(points, work, weights, rate.call_s, around.chill)
+    if not rate.cold or not weights or not around.cold:
+        return op.calls * warm
+    cold = max(warm, shapes.arithmetic(rate.cold, work, weights, rate.call_s))
+    return float(op.calls * (warm + around.cold * (cold - warm)))
+
+
+def _elements(op: Op) -> float:
+    """Stored weights that one call uses."""
+    return op.weights_bytes / op.calls / _ITEM_BYTES.get(precision(op.dtype) or "", 4.0)
 
 
 def _at_reuse(op: Op, rate: Rate) -> float:
@@ -72,14 +160,6 @@ def _shrink(op: Op, dtype: str) -> float:
     return min(1.0, _ITEM_BYTES.get(precision(dtype) or "", now) / now)
 
 
-def stream_rate(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> float | None:
-    """Bytes a second at which weights arrive: from the last-level cache when all of them stay there."""
-    weights = sum(op.weights_bytes * _shrink(op, dtype) for op in ledger.ops)
-    size = max((cache.size_bytes for cache in machine.caches), default=0)
-    found = machine.ceiling("cache" if weights < 0.5 * size else "dram", threads=threads)
-    return found.value if found else None
-
-
 def rate_of(machine: Machine, target: str, kind: str, dtype: str, threads: int) -> Rate | None:
     """The calibrated rate, else a kind or dtype beside it (wider), else a ceiling (widest)."""
     proxy = "matmul" if kind in ARITHMETIC else "elementwise"
@@ -87,9 +167,9 @@ def rate_of(machine: Machine, target: str, kind: str, dtype: str, threads: int) 
         kernel = _kernel(machine, target, kind, "fp32", threads)
         cost = kernel.call_s if kernel else _dispatch(machine, target)
         return Rate(rate=1.0, slow=1.0, fast=1.0, sigma=LEAST_SIGMA, per_byte=True, call_s=cost, own=True, settled=True)
-    for name in (kind, proxy):
+    for runtime, name in _ladder(target, kind, proxy):
         for kernel_dtype in (dtype, "fp32"):
-            kernel = _kernel(machine, target, name, kernel_dtype, threads)
+            kernel = _kernel(machine, runtime, name, kernel_dtype, threads)
             if kernel is not None:
                 return _from_kernel(kernel, 0.0 if name == kind else _PROXY_SIGMA, threads)
     ceiling = (
@@ -112,6 +192,12 @@ def rate_of(machine: Machine, target: str, kind: str, dtype: str, threads: int) 
     )
 
 
+def _ladder(target: str, kind: str, proxy: str) -> list[tuple[str, str]]:
+    """Runtimes and kinds to ask, the nearest first."""
+    beside = [EAGER] if target in (CHANNELS_LAST, PACKED) else []
+    return [(runtime, name) for name in (kind, proxy) for runtime in (target, *beside)]
+
+
 def _dispatch(machine: Machine, target: str) -> float:
     found = machine.ceiling("dispatch")
     return found.value if found and target == EAGER else 0.0
@@ -122,21 +208,29 @@ def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> Rate:
     more = math.sqrt(max(1.0, threads / max(1, kernel.threads)))
     value = kernel.rate.value
     slow, fast = max(min(kernel.rate.low, value), 1e-3 * value), max(kernel.rate.high, value)
+    warm = tuple(point for point in kernel.points if point.op != shapes.COLD)
+    per_byte = "FLOP" not in kernel.unit.upper()
+    by_shape = len(warm) >= _FEWEST_POINTS and extra_sigma == 0.0 and more == 1.0
     explained = _EXPLAINED if kernel.kind == "matmul" and extra_sigma == 0.0 else 1.0
+    spread = explained * math.log(fast / slow) / _TENTHS
+    if by_shape:
+        spread = shapes.ALONG if per_byte else shapes.deviation(warm, kernel.call_s)
     return Rate(
         rate=value * more,
         slow=slow * more,
         fast=fast * more,
         sigma=math.hypot(
-            explained * math.log(fast / slow) / _TENTHS,
+            spread,
             extra_sigma,
             math.log(more),
             0.0 if kernel.valid else _UNSETTLED_SIGMA,
         ),
-        per_byte="FLOP" not in kernel.unit.upper(),
+        per_byte=per_byte,
         call_s=kernel.call_s,
         own=extra_sigma == 0.0,
         settled=kernel.valid,
+        warm=warm if by_shape else (),
+        cold=tuple(point for point in kernel.points if point.op == shapes.COLD) if by_shape else (),
     )
 
 

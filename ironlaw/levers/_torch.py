@@ -1,15 +1,17 @@
 """What the levers for torch share: which targets they are for, and what fusing would leave.
 
 The estimate of a compiler's gain is one function for ``torch.compile`` and AOTInductor, so that the two
-differ only in what they save of the dispatch. Convolutions and products keep their library kernels in
-both; what goes is the traffic between small operators and the cost of calling them.
+differ only in what they save of the dispatch. With frozen weights convolutions and products run as the library does
+them on packed weights and channels-last images, which is calibrated; without, they keep their kernels. In both, the
+traffic between small operators and the cost of calling them goes.
 """
 
 from __future__ import annotations
 
 from ironlaw import predict
 from ironlaw.contracts import No, Yes
-from ironlaw.records import Candidate, Diagnosis, Interval, Prediction, Term
+from ironlaw.rates import PACKED
+from ironlaw.records import Candidate, Diagnosis, Interval, Machine, Prediction, Term
 
 TARGETS = ("torch", "aotinductor")
 FUSIBLE = ("elementwise", "norm", "pool", "reduce", "softmax", "copy", "view", "other")
@@ -44,6 +46,19 @@ def seconds_of(diagnosis: Diagnosis, kinds: tuple[str, ...]) -> Interval:
     share = sum(op.bytes_high for op in diagnosis.ledger.ops if op.kind in kinds) / traffic
     value = share * (diagnosis.total_s - diagnosis.seconds(Term.PAGING))
     return Interval(low=0.3 * value, value=value, high=min(diagnosis.total_s, 2.0 * value))
+
+
+def frozen(candidate: Candidate, diagnosis: Diagnosis, machine: Machine, *, basis: str) -> Prediction | None:
+    """The gain of a compiler that packs weights and fuses what follows; None where such kernels were not calibrated."""
+    kinds = {op.kind for op in diagnosis.ledger.ops} & {"conv", "depthwise", "matmul"}
+    execution = candidate.execution
+    known = (machine.kernel(PACKED, kind, execution.precision, threads=execution.threads) for kind in kinds)
+    if not kinds or any(kernel is None for kernel in known):
+        return None
+    found = predict.moved(diagnosis, machine, target=PACKED, dtype=execution.precision, threads=execution.threads)
+    gain = found.speedup
+    speedup = Interval(low=_SLOWER * gain.low, value=gain.value, high=gain.high)
+    return Prediction(speedup=speedup, basis=f"{basis}: {found.basis}")
 
 
 def compiled(diagnosis: Diagnosis, *, dispatch: Interval, basis: str) -> Prediction:

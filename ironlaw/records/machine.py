@@ -84,11 +84,27 @@ class Cache:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KernelPoint:
+    """One calibrated shape: seconds of a call, its fixed cost included, by ``work`` (FLOPs, or bytes moved).
+
+    ``weights`` counts the stored elements that it uses (0: none); ``op`` tells operators of one kind apart. ``seconds``
+    are of a call among others, ``repeated_s`` of the same call over and over, with all in the inner caches.
+    """
+
+    op: str
+    work: float
+    weights: float
+    seconds: float
+    repeated_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRate:
     """What one operator kind reached in a runtime on calibration shapes (never the workload's).
 
     ``rate`` is FLOP/s for arithmetic kinds and B/s for the others; ``call_s`` is the fixed cost of
-    one such operator; quantiles are over shapes. ``valid`` is False when others took too much of the CPU.
+    one such operator; quantiles are over shapes, which ``points`` lists. ``valid`` is False when others took too
+    much of the CPU.
     """
 
     target: str
@@ -100,6 +116,7 @@ class KernelRate:
     call_s: float
     shapes: int
     valid: bool = True
+    points: tuple[KernelPoint, ...] = ()
 
 
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "int8", "qint8": "int8"}

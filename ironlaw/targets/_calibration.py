@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ironlaw.records import Interval, KernelRate
+from ironlaw.records import Interval, KernelPoint, KernelRate
 from ironlaw.targets import _calibration_graphs as graphs
 from ironlaw.targets._calibration_cases import Case
 
@@ -75,8 +75,8 @@ def _rate(
     fixed: Mapping[str, float],
 ) -> KernelRate | None:
     call_s = fixed.get(kind, fixed.get("elementwise", min(fixed.values(), default=0.0)))
-    seen = [(case.work, t) for case in own if (t := case_seconds(case, measured)) is not None]
-    values = [work / max(t - call_s, _LEAST_SHARE * t) for work, t in seen]
+    seen = [(case, t) for case in own if (t := case_seconds(case, measured)) is not None]
+    values = [case.work / max(t - call_s, _LEAST_SHARE * t) for case, t in seen]
     if len(values) < 2:
         return None
     tenths = statistics.quantiles(values, n=10, method="inclusive")
@@ -89,7 +89,13 @@ def _rate(
         rate=Interval(low=tenths[0], value=statistics.median(values), high=tenths[-1]),
         call_s=call_s,
         shapes=len(values),
+        points=tuple(_point(case, max(t, call_s)) for case, t in seen) if graphs.is_arithmetic(kind) else (),
     )
+
+
+def _point(case: Case, seconds: float) -> KernelPoint:
+    weights = float(sum(array.size for array in case.weights.values()))
+    return KernelPoint(op=case.kind, work=case.work, weights=weights, seconds=seconds)
 
 
 def _fixed_costs(dtype: str, seconds: float, open_model: Opener) -> dict[str, float]:

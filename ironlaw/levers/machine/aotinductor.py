@@ -15,7 +15,7 @@ from typing import ClassVar
 from ironlaw import forms
 from ironlaw.contracts import No, Option, Yes
 from ironlaw.levers._changes import changed
-from ironlaw.levers._torch import compiled, measured_on_torch
+from ironlaw.levers._torch import compiled, frozen, measured_on_torch
 from ironlaw.records import Axis, Candidate, Change, Diagnosis, Form, Interval, Kind, Machine, Prediction, Term
 
 _COMPILE_S = 40.0
@@ -61,7 +61,9 @@ class AotInductor:
         self, candidate: Candidate, settings: AotInductorSettings, diagnosis: Diagnosis, machine: Machine
     ) -> Prediction:
         dispatch = Interval(low=1.5, value=3.0, high=20.0)
-        return compiled(diagnosis, dispatch=dispatch, basis="fusion of small operators and no Python between them")
+        basis = "fusion of small operators and no Python between them"
+        found = frozen(candidate, diagnosis, machine, basis=basis) if settings.freezing else None
+        return found or compiled(diagnosis, dispatch=dispatch, basis=basis)
 
     def apply(self, candidate: Candidate, settings: AotInductorSettings) -> tuple[Candidate, Change]:
         """The execution moves to the target; options that only an uncompiled module has are dropped."""

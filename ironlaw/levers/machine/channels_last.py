@@ -1,9 +1,9 @@
 """Channels-last memory for convolutional networks on the torch targets.
 
 Why: the convolution library works on blocked or channels-last data; from NCHW it reorders every input and
-output, twice the traffic of the activations. The prediction is that traffic over the measured copy rate, taken off
-the convolutions' time. Settings: none. It refuses networks without 2-D convolutions and other runtimes,
-which choose their own layout.
+output, twice the traffic of the activations. The prediction is what convolutions of these shapes take in either
+layout; where that was not calibrated, the reorders' traffic over the measured copy rate, taken off their time.
+Settings: none. It refuses networks without 2-D convolutions and other runtimes, which choose their own layout.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ironlaw import predict
 from ironlaw.contracts import No, Option, Yes
 from ironlaw.levers._changes import changed
 from ironlaw.levers._torch import measured_on_torch, seconds_of
+from ironlaw.rates import CHANNELS_LAST
 from ironlaw.records import Axis, Candidate, Change, Diagnosis, Interval, Kind, Machine, Op, Prediction, Term
 
 _CONV = ("conv", "depthwise")
@@ -57,6 +58,11 @@ class ChannelsLast:
         self, candidate: Candidate, settings: ChannelsLastSettings, diagnosis: Diagnosis, machine: Machine
     ) -> Prediction:
         """Convolutions without their reorders; other operators may be a little slower or faster this way."""
+        execution = candidate.execution
+        if machine.kernel(CHANNELS_LAST, "conv", execution.precision, threads=execution.threads):
+            return predict.moved(
+                diagnosis, machine, target=CHANNELS_LAST, dtype=execution.precision, threads=execution.threads
+            )
         spent = seconds_of(diagnosis, _CONV)
         moved_bytes = 2.0 * sum(op.bytes_high - op.weights_bytes for op in _convolutions(diagnosis))
         saved_s = moved_bytes / _copy_rate(machine, candidate.execution.threads, moved_bytes)

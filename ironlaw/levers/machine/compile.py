@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ironlaw.contracts import No, Option, Yes
 from ironlaw.levers._changes import changed
-from ironlaw.levers._torch import compiled, measured_on_torch
+from ironlaw.levers._torch import compiled, frozen, measured_on_torch
 from ironlaw.records import Axis, Candidate, Change, Diagnosis, Interval, Kind, Machine, Prediction, Term
 
 _COMPILE_S = 25.0
@@ -70,7 +70,9 @@ class Compile:
         dispatch = (
             Interval(low=1.2, value=2.5, high=10.0) if settings.freezing else Interval(low=1.1, value=2.0, high=8.0)
         )
-        found = compiled(diagnosis, dispatch=dispatch, basis="fusion of small operators and less dispatch")
+        basis = "fusion of small operators and less dispatch"
+        found = frozen(candidate, diagnosis, machine, basis=basis) if settings.freezing else None
+        found = found or compiled(diagnosis, dispatch=dispatch, basis=basis)
         return _with_guards(found, diagnosis, machine)
 
     def apply(self, candidate: Candidate, settings: CompileSettings) -> tuple[Candidate, Change]:

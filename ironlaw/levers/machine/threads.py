@@ -1,7 +1,8 @@
 """Intra-op threads, pinned to cores: how many workers share one call.
 
 Why its own lever: the best count is rarely the default (all cores), since threads stop helping where
-the bandwidth knee is and each parallel region has a price. The prediction is Amdahl's law with the
+the bandwidth knee is and each parallel region has a price. Where kernels were calibrated at both counts, the
+prediction is what operators of these shapes take at one against the other. Else it is Amdahl's law with the
 terms as shares: compute scales with the measured arithmetic ceiling at each thread count, memory with the
 measured bandwidth, and latency, paging and the rest do not scale. It refuses more threads than cores.
 """
@@ -86,6 +87,10 @@ class Threads:
         self, candidate: Candidate, settings: ThreadSettings, diagnosis: Diagnosis, machine: Machine
     ) -> Prediction:
         now, then = candidate.execution.threads, settings.threads
+        if _calibrated(machine, diagnosis.target, {now, then}):
+            dtype = candidate.execution.precision
+            found = predict.moved(diagnosis, machine, target=diagnosis.target, dtype=dtype, threads=then)
+            return dataclasses.replace(found, basis=f"{then} against {now} threads: {found.basis}")
         compute = _scaling(machine, "matmul", candidate.execution.precision, now, then)
         memory = _scaling(machine, "dram", None, now, then)
         seconds = sum(diagnosis.seconds(term) for term in _PARALLEL)
@@ -102,6 +107,11 @@ class Threads:
         cpus = _cpus(settings.threads) if settings.pinned else ()
         execution = dataclasses.replace(candidate.execution, threads=settings.threads, cpus=cpus)
         return changed(self, candidate, settings, execution=execution)
+
+
+def _calibrated(machine: Machine, target: str, counts: set[int]) -> bool:
+    """Whether this runtime's kernels were timed, undisturbed, at just these thread counts."""
+    return counts <= {kernel.threads for kernel in machine.kernels if kernel.target == target and kernel.valid}
 
 
 def _without_barriers(predicted: Prediction, diagnosis: Diagnosis) -> Prediction:
