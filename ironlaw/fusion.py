@@ -57,7 +57,10 @@ def fused(ledger: Ledger) -> tuple[Op, ...]:
 
 
 def rolled(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Recurrent cells that torch wrote out, which it splits into gates at every step, as one operator again."""
+    """Recurrent cells that torch wrote out, which it splits into gates at every step, as one operator again.
+
+    Its shape says how many steps it has in all; that of its input is not known any more.
+    """
     splits = sum(op.calls for op in ops if base_name(op) == _GATES)
     cells = {"lstm": splits, "gru": splits // 2}
     cell, steps = next(((name, n) for name, n in cells.items() if n > 1 and _products(ops, n)), ("", 0))
@@ -73,6 +76,7 @@ def rolled(ops: tuple[Op, ...]) -> tuple[Op, ...]:
         name=cell,
         kind="recurrent",
         calls=1,
+        shape=f"{steps}x1x1",
         flops=sum(op.flops or 0.0 for op in products),
         bytes_low=sum(op.bytes_low for op in products),
         bytes_high=sum(op.bytes_high - op.weights_bytes for op in products) + weights,

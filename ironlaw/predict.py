@@ -41,7 +41,8 @@ _CHANGED_SIGMA, _CHANGED_MORE = 0.10, 0.25
 adds to it."""
 _CARRIED, _MOST_CARRIED = 0.3, 0.55
 """Share of the log error on the present target that a prediction for another takes over, and the most (1.7x). Over 63
-models the error in ONNX Runtime went along with 0.3 of that in eager torch (docs/log.md)."""
+models the error in ONNX Runtime went along with 0.3 of that in eager torch
+(docs/decisions/2026-12-07-shapes.md)."""
 _CONSTANT_TERMS = (Term.IO, Term.COMM, Term.SYNC, Term.SERIAL)
 _MODULES_PER_OP = 1.0
 """Python modules that are called for one eager operator; from none to twice as many."""

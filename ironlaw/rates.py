@@ -60,12 +60,13 @@ class Rate:
 class Surroundings:
     """What an operator runs among: the dtype of products, B/s at which weights arrive, the share of the model's
     weights that no cache keeps from one call to the next (``cold``), and how far the model outgrows the innermost
-    caches, from none (0) to all of them (1) on a log scale (``chill``)."""
+    caches, from none (0) to all of them (1) on a log scale (``chill``); ``inner_bytes`` are the sizes of those."""
 
     dtype: str
     stream: float | None
     cold: float
     chill: float
+    inner_bytes: tuple[float, float]
 
 
 def surroundings(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> Surroundings:
@@ -73,12 +74,14 @@ def surroundings(ledger: Ledger, machine: Machine, dtype: str, threads: int) -> 
     size = max((cache.size_bytes for cache in machine.caches), default=0)
     weights = sum(op.weights_bytes * _shrink(op, dtype) for op in ledger.ops)
     cold = (weights / size - _WARM_SHARE) / (1.0 - _WARM_SHARE) if size else 0.0
+    inner = _inner_caches(machine)
     found = machine.ceiling("cache" if weights < 0.5 * size else "dram", threads=threads)
     return Surroundings(
         dtype=dtype,
         stream=found.value if found else None,
         cold=min(1.0, max(0.0, cold)),
-        chill=_chill(weights + max((_activations(op) for op in ledger.ops), default=0.0), machine),
+        chill=_place(weights + max((_activations(op) for op in ledger.ops), default=0.0), inner),
+        inner_bytes=inner,
     )
 
 
@@ -86,10 +89,15 @@ def _activations(op: Op) -> float:
     return (op.bytes_high - op.weights_bytes) / op.calls if op.calls else 0.0
 
 
-def _chill(used_bytes: float, machine: Machine) -> float:
-    """Where the bytes that a call uses lie between the innermost cache and the one before the last."""
+def _inner_caches(machine: Machine) -> tuple[float, float]:
+    """Bytes of the innermost cache and of the one before the last."""
     sizes = [size for _, size in sorted({cache.level: cache.size_bytes for cache in machine.caches}.items())]
-    low, high = (sizes[0], sizes[-2]) if len(sizes) > 2 else (_INNERMOST_BYTES, _INNER_BYTES)
+    return (sizes[0], sizes[-2]) if len(sizes) > 2 else (_INNERMOST_BYTES, _INNER_BYTES)
+
+
+def _place(used_bytes: float, inner: tuple[float, float]) -> float:
+    """Where ``used_bytes`` lie between the two, on a log scale from 0 to 1."""
+    low, high = inner
     return min(1.0, max(0.0, math.log(max(used_bytes, 1.0) / low) / math.log(high / low)))
 
 
@@ -102,7 +110,7 @@ def op_seconds(op: Op, rate: Rate, around: Surroundings) -> float:
     if busy is None:
         busy = op.bytes_high * shrink / rate.rate if rate.per_byte else (op.flops or 0.0) / _at_reuse(op, rate)
         busy += op.calls * rate.call_s
-    if around.stream and op.weights_bytes and not rate.cold:
+    if around.stream and op.weights_bytes and not rate.cold and op.kind != "recurrent":
         busy = max(busy, op.weights_bytes * shrink / around.stream + op.calls * rate.call_s)
     return busy
 
@@ -116,25 +124,41 @@ def strange(op: Op, rate: Rate) -> float:
         return 0.0 if timed else math.log(rate.fast / rate.slow) / _TENTHS
     if not op.flops:
         return 0.0
-    return shapes.strangeness(rate.warm, op.flops / op.calls, _elements(op))
+    steps = _steps(op) if op.kind == "recurrent" else 1
+    return shapes.strangeness(rate.warm, op.flops / op.calls / steps, _elements(op))
 
 
 def _by_shape(op: Op, rate: Rate, around: Surroundings) -> float | None:
     """Seconds of all its calls, between warm and cold weights; None where shapes say nothing of this operator."""
     if not rate.warm or not op.calls:
         return None
-    if rate.per_byte:
-        found = shapes.streaming(rate.warm, base_name(op), op.bytes_high / op.calls, around.chill)
+    if rate.per_byte:  # its operands were just made: only its own size says where they are
+        moved = op.bytes_high / op.calls
+        found = shapes.streaming(rate.warm, base_name(op), moved, _place(moved, around.inner_bytes))
         return None if found is None else op.calls * found
     if not op.flops:
         return None
     work, weights = op.flops / op.calls, _elements(op)
+    if op.kind == "recurrent":
+        steps = _steps(op)
+        each = shapes.arithmetic(shapes.named(rate.warm, _cell(op)), work / steps, weights, 0.0, around.chill)
+        return op.calls * (rate.call_s + steps * each)
     points = shapes.named(rate.warm, base_name(op))
     warm = shapes.arithmetic(points, work, weights, rate.call_s, around.chill)
     if not rate.cold or not weights or not around.cold:
         return op.calls * warm
     cold = max(warm, shapes.arithmetic(rate.cold, work, weights, rate.call_s))
     return float(op.calls * (warm + around.cold * (cold - warm)))
+
+
+def _steps(op: Op) -> int:
+    """Steps of a recurrent layer, whose input is given as steps x batch x width."""
+    first = op.shape.split("x")[0]
+    return max(1, int(first)) if first.isdigit() else 1
+
+
+def _cell(op: Op) -> str:
+    return "gru" if "gru" in op.name.lower() else "lstm"
 
 
 def _elements(op: Op) -> float:
@@ -214,7 +238,8 @@ def _from_kernel(kernel: KernelRate, extra_sigma: float, threads: int) -> Rate:
     explained = _EXPLAINED if kernel.kind == "matmul" and extra_sigma == 0.0 else 1.0
     spread = explained * math.log(fast / slow) / _TENTHS
     if by_shape:
-        spread = shapes.ALONG if per_byte else shapes.deviation(warm, kernel.call_s)
+        fixed = 0.0 if kernel.kind == "recurrent" else kernel.call_s
+        spread = shapes.ALONG if per_byte else shapes.deviation(warm, fixed)
     return Rate(
         rate=value * more,
         slow=slow * more,

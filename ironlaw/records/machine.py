@@ -88,7 +88,8 @@ class KernelPoint:
     """One calibrated shape: seconds of a call, its fixed cost included, by ``work`` (FLOPs, or bytes moved).
 
     ``weights`` counts the stored elements that it uses (0: none); ``op`` tells operators of one kind apart. ``seconds``
-    are of a call among others, ``repeated_s`` of the same call over and over, with all in the inner caches.
+    are of a call among others, ``repeated_s`` of the same call over and over, with all in the inner caches. Of
+    recurrent layers a point is one step, without the call's fixed cost.
     """
 
     op: str

@@ -89,13 +89,18 @@ def _rate(
         rate=Interval(low=tenths[0], value=statistics.median(values), high=tenths[-1]),
         call_s=call_s,
         shapes=len(values),
-        points=tuple(_point(case, max(t, call_s)) for case, t in seen) if graphs.is_arithmetic(kind) else (),
+        points=tuple(_point(case, t, call_s) for case, t in seen) if graphs.is_arithmetic(kind) else (),
     )
 
 
-def _point(case: Case, seconds: float) -> KernelPoint:
+def _point(case: Case, seconds: float, call_s: float) -> KernelPoint:
+    """One call; of a recurrent layer one step of it, without what a call costs besides."""
     weights = float(sum(array.size for array in case.weights.values()))
-    return KernelPoint(op=case.kind, work=case.work, weights=weights, seconds=seconds)
+    if case.kind != "recurrent":
+        return KernelPoint(op=case.kind, work=case.work, weights=weights, seconds=max(seconds, call_s))
+    steps = case.inputs[0][1][0]
+    inside_s = max(seconds - call_s, _LEAST_SHARE * seconds)
+    return KernelPoint(op=case.kind, work=case.work / steps, weights=weights, seconds=inside_s / steps)
 
 
 def _fixed_costs(dtype: str, seconds: float, open_model: Opener) -> dict[str, float]:

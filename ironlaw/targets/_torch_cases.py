@@ -57,12 +57,13 @@ _ROWS = ((2, 8), (32, 384), (128, 768), (512, 384), (1024, 1536))
 @dataclass(frozen=True, slots=True)
 class Case:
     """One operator on one shape: ``work`` is its FLOPs (an FMA is two) or the bytes of its operands; ``weights`` the
-    stored elements that it uses; ``op`` its name in a ledger, or ``cold``."""
+    stored elements that it uses; ``op`` its name in a ledger, or ``cold``; a recurrent layer has ``steps``."""
 
     call: Callable[[], Any]
     work: float
     op: str
     weights: float = 0.0
+    steps: int = 1
 
 
 Maker = Callable[[str], Iterator[Case]]
@@ -209,7 +210,7 @@ def _recurrent(dtype: str) -> Iterator[Case]:
             cell = getattr(torch.nn, name)(inside, width, batch_first=True).to(getattr(torch, dtype)).eval()
             weights = gates * width * (inside + width)
             call = partial(cell, _random(dtype, n, steps, inside))
-            yield Case(call, 2.0 * n * steps * weights, name.lower(), weights)
+            yield Case(call, 2.0 * n * steps * weights, name.lower(), weights, steps)
 
 
 # ---------------------------------------------------------------- what moves bytes

@@ -24,6 +24,8 @@ _DTYPES = ("float32", "bfloat16")
 _WEIGHED = {"float32": 2.0, "bfloat16": 1.0, "int8": 1.0}
 """What most models run in is calibrated longer."""
 _MIN_CALLS = 3
+_GROUP = 8
+"""Shapes that are called in turn: together more than an inner cache holds, and less than the last."""
 
 
 def rates(threads: int, seconds: float) -> tuple[KernelRate, ...]:
@@ -47,19 +49,20 @@ def rates(threads: int, seconds: float) -> tuple[KernelRate, ...]:
 
 
 def _rate(how: str, kind: str, dtype: str, threads: int, cases: list[_torch_cases.Case], seconds: float) -> KernelRate:
-    in_turn = _in_turn([case.call for case in cases], 0.5 * seconds)
-    points = tuple(
-        KernelPoint(
-            op=case.op,
-            work=case.work,
-            weights=case.weights,
-            seconds=taken,
-            repeated_s=None if case.op == COLD else _repeated(case.call, 0.5 * seconds / len(cases)),
+    in_turn = [
+        taken
+        for first in range(0, len(cases), _GROUP)
+        for taken in _in_turn(
+            [case.call for case in cases[first : first + _GROUP]], 0.5 * seconds * _GROUP / len(cases)
         )
-        for case, taken in zip(cases, in_turn, strict=True)
+    ]
+    repeated = [_repeated(case.call, 0.5 * seconds / len(cases)) for case in cases]
+    call_s = repeated[0]
+    found = sorted(
+        case.work / max(taken - call_s, 0.05 * call_s)
+        for case, taken in zip(cases[1:], in_turn[1:], strict=True)
+        if case.op != COLD
     )
-    call_s = points[0].repeated_s or points[0].seconds
-    found = sorted(point.work / max(point.seconds - call_s, 0.05 * call_s) for point in points[1:] if point.op != COLD)
     low, high = (statistics.quantiles(found, n=10)[i] for i in (0, 8))
     return KernelRate(
         target=how,
@@ -70,7 +73,23 @@ def _rate(how: str, kind: str, dtype: str, threads: int, cases: list[_torch_case
         rate=Interval(low=max(low, found[0]), value=statistics.median(found), high=min(high, found[-1])),
         call_s=call_s,
         shapes=len(found),
-        points=points,
+        points=tuple(
+            _point(case, taken, again, call_s)
+            for case, taken, again in zip(cases, in_turn, repeated, strict=True)
+            if case.steps > 1 or kind != "recurrent"
+        ),
+    )
+
+
+def _point(case: _torch_cases.Case, in_turn_s: float, repeated_s: float, call_s: float) -> KernelPoint:
+    """One call; of a recurrent layer one step of it, without what a call costs besides."""
+    steps, fixed_s = case.steps, call_s if case.steps > 1 else 0.0
+    return KernelPoint(
+        op=case.op,
+        work=case.work / steps,
+        weights=case.weights,
+        seconds=max(in_turn_s - fixed_s, 0.05 * in_turn_s) / steps,
+        repeated_s=None if case.op == COLD else max(repeated_s - fixed_s, 0.05 * repeated_s) / steps,
     )
 
 

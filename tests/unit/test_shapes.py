@@ -96,7 +96,7 @@ def written_out(steps, splits, products=2):
 def test_written_out_cells_are_one_recurrent_operator_again(splits, cell):
     found = rolled(written_out(20, splits))
     (one,) = [o for o in found if o.kind == "recurrent"]
-    assert (one.name, one.calls, one.flops) == (cell, 1, 2e6)
+    assert (one.name, one.calls, one.flops, one.shape) == (cell, 1, 2e6, "20x1x1")
     assert one.weights_bytes == pytest.approx(2e6 / 20)
     assert one.time_s == pytest.approx(2.1e-3)
     assert [o.name for o in found if o.kind == "elementwise"] == ["relu"]
