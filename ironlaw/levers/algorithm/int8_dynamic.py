@@ -7,6 +7,7 @@ is what transformers do. ONNX Runtime has such kernels for products and LSTMs on
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ironlaw.contracts import No, Option, Yes
-from ironlaw.levers import _int8, _onnx_int8
-from ironlaw.levers._quiet import quiet
+from ironlaw.levers import _int8, _onnx_int8, _onnx_quantisers
 from ironlaw.records import (
     Axis,
     Candidate,
@@ -33,8 +33,6 @@ from ironlaw.records import (
 _TARGET = "onnxruntime"
 _KINDS = ("matmul", "recurrent")
 _WORTH = 1.03
-_OPERATORS = ["MatMul", "Gemm", "LSTM"]
-_WEIGHTS = {"s8": "QInt8", "u8": "QUInt8"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +48,10 @@ class Int8DynamicSettings:
     embeddings: bool = False
 
     def __post_init__(self) -> None:
-        if self.weights not in _WEIGHTS:
-            raise UserError(f"int8_dynamic weights={self.weights!r}", "is not known", f"Use {', '.join(_WEIGHTS)}.")
+        if self.weights not in _onnx_quantisers.WEIGHTS:
+            raise UserError(
+                f"int8_dynamic weights={self.weights!r}", "is not known", f"Use {', '.join(_onnx_quantisers.WEIGHTS)}."
+            )
 
 
 class Int8Dynamic:
@@ -118,21 +118,9 @@ class Int8Dynamic:
 
     def apply(self, candidate: Candidate, settings: Int8DynamicSettings) -> tuple[Candidate, Change]:
         """``facts`` say how many of how many operators were quantised; none is a no-op."""
-        from onnxruntime import quantization as ort
-
         out = Path(candidate.workspace) / "int8_dynamic.onnx"
         with tempfile.TemporaryDirectory(dir=candidate.workspace) as scratch:
             ready = _onnx_int8.preprocess(Path(candidate.model.path), Path(scratch))
             eligible = _onnx_int8.weighted(ready)
-            with quiet():
-                ort.quantize_dynamic(
-                    ready,
-                    out,
-                    op_types_to_quantize=[*_OPERATORS, "Gather"] if settings.embeddings else _OPERATORS,
-                    per_channel=settings.per_channel,
-                    reduce_range=settings.reduce_range,
-                    weight_type=getattr(ort.QuantType, _WEIGHTS[settings.weights]),
-                    use_external_data_format=_onnx_int8.is_large(ready),
-                    extra_options={"MatMulConstBOnly": True},
-                )
+            _onnx_quantisers.dynamic(ready, out, **dataclasses.asdict(settings))
         return _onnx_int8.finish(self, candidate, settings, out, eligible=eligible, target=_TARGET, facts={})

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from ironlaw import predict
 from ironlaw.contracts import No, Option, Yes
-from ironlaw.forms import batch as batches
-from ironlaw.levers import _calibration_data, _int8, _onnx_int8
-from ironlaw.levers._quiet import quiet
+from ironlaw.levers import _int8, _onnx_int8, _onnx_quantisers
 from ironlaw.records import (
     Axis,
     Candidate,
@@ -35,13 +33,7 @@ from ironlaw.records import (
     UserError,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-
 _TARGET = "onnxruntime"
-_METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
-_ACTIVATIONS = {"u8": "QUInt8", "s8": "QInt8"}
-_WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +57,9 @@ class Int8StaticSettings:
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("activation", self.activation, _ACTIVATIONS),
-            ("calibration", self.calibration, _METHODS),
-            ("scope", self.scope, ("all", "weighted")),
+            ("activation", self.activation, _onnx_quantisers.ACTIVATIONS),
+            ("calibration", self.calibration, _onnx_quantisers.METHODS),
+            ("scope", self.scope, _onnx_quantisers.SCOPES),
         ):
             if value not in known:
                 raise UserError(f"int8_static {name}={value!r}", "is not known", f"Use one of {', '.join(known)}.")
@@ -134,63 +126,8 @@ class Int8Static:
         out = Path(candidate.workspace) / "int8_static.onnx"
         with tempfile.TemporaryDirectory(dir=candidate.workspace) as scratch:
             ready = _onnx_int8.preprocess(Path(candidate.model.path), Path(scratch))
-            used = _quantise(ready, out, candidate, settings)
+            used = _onnx_quantisers.static(ready, out, candidate, **dataclasses.asdict(settings))
             eligible = _onnx_int8.weighted(ready)
         return _onnx_int8.finish(
             self, candidate, settings, out, eligible=eligible, target=_TARGET, facts={"calibration_rows": used}
         )
-
-
-class _Reader:
-    """Feeds calibration batches to ORT one at a time, so that only one batch's activations are held."""
-
-    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
-        self._all = feeds
-        self._now: Iterator[dict[str, np.ndarray]] = iter(feeds)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def set_range(self, start_index: int, end_index: int) -> None:
-        self._now = iter(self._all[start_index:end_index])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._now, None)
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return self._now
-
-
-def _quantise(ready: Path, out: Path, candidate: Candidate, settings: Int8StaticSettings) -> int:
-    """Write the QDQ model to ``out``; the number of calibration rows that were used."""
-    from onnxruntime import quantization as ort
-
-    feeds, rows = _calibration_data.feeds(candidate, batches.batch_of(ready, candidate.snapshot.inputs), settings.rows)
-    extra: dict[str, Any] = {"CalibStridedMinMax": 1}
-    if settings.calibration == "percentile":
-        extra["CalibPercentile"] = settings.percentile
-    weighted = settings.scope == "weighted"
-    nodes = _onnx_int8.weighted(ready) | (_onnx_int8.tables(ready) if settings.embeddings else frozenset())
-    with quiet():
-        ort.quantize_static(
-            ready,
-            out,
-            _reader(feeds),
-            quant_format=ort.QuantFormat.QDQ,
-            op_types_to_quantize=[*_WEIGHTED, "Gather"] if weighted else None,
-            nodes_to_quantize=sorted(nodes) if weighted else None,
-            per_channel=settings.per_channel,
-            reduce_range=settings.reduce_range,
-            activation_type=getattr(ort.QuantType, _ACTIVATIONS[settings.activation]),
-            weight_type=ort.QuantType.QInt8,
-            calibrate_method=getattr(ort.CalibrationMethod, _METHODS[settings.calibration]),
-            use_external_data_format=_onnx_int8.is_large(ready),
-            extra_options=extra,
-        )
-    return rows
-
-
-def _reader(feeds: list[dict[str, np.ndarray]]) -> Any:
-    from onnxruntime.quantization import CalibrationDataReader
-
-    return type("Reader", (_Reader, CalibrationDataReader), {})(feeds)
