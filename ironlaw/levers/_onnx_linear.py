@@ -57,6 +57,33 @@ def refuse_not_finite(path: Path, names: frozenset[str]) -> None:
             raise UserError(f"weight {tensor.name!r}", "holds NaN or Inf", "Repair the model before it is quantised.")
 
 
+def hide(graph: Any, names: frozenset[str]) -> dict[str, str]:
+    """Put an Identity before the weights of those layers: GPTQ's quantiser ignores its own list of exceptions.
+
+    What :func:`show` needs to take them away again: hidden name -> name of the weight.
+    """
+    import onnx
+
+    hidden = {}
+    for node in list(graph.node):
+        if node.name in names:
+            name = f"{node.name}_hidden"
+            hidden[name] = node.input[1]
+            graph.node.insert(0, onnx.helper.make_node("Identity", [node.input[1]], [name], name=name))
+            node.input[1] = name
+    return hidden
+
+
+def show(graph: Any, hidden: dict[str, str]) -> None:
+    """Undo :func:`hide`."""
+    kept = [node for node in graph.node if node.output[0] not in hidden]
+    for node in kept:
+        for place, name in enumerate(node.input):
+            node.input[place] = hidden.get(name, name)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
 def _is_matrix(tensor: Any) -> bool:
     return all(size == 1 for size in tensor.dims[:-2])
 

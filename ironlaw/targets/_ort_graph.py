@@ -265,7 +265,7 @@ def _tensor_bytes(tensor: Any) -> int:
     import onnx
 
     packed = {onnx.TensorProto.INT4: 0.5, onnx.TensorProto.UINT4: 0.5}
-    width = packed.get(tensor.data_type) or onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    width: float = packed.get(tensor.data_type) or onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     return math.ceil(math.prod(tensor.dims) * width)
 
 

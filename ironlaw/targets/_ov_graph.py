@@ -231,7 +231,8 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 
 def _bytes(node: Any) -> int:
-    return math.ceil(math.prod(_shape(node)) * node.get_output_element_type(0).bitwidth / 8)
+    bits: int = node.get_output_element_type(0).bitwidth
+    return math.ceil(math.prod(_shape(node)) * bits / 8)
 
 
 def _counts(names: Iterable[str]) -> str:

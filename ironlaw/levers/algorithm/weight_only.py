@@ -1,11 +1,12 @@
 """Weight-only quantisation for ONNX Runtime: linear layers keep their activations, weights take 8 or 4 bits in groups.
 
 Why beside the int8 levers: one row streams every weight once, so its time is their bytes, and this lever changes
-nothing else. Groups of 32 to 128 weights share a scale, which is why 4 bits stay usable. ``compute`` says what the kernel does
-with a row inside: ``int8`` rounds it in groups (fast), ``float`` keeps it. ONNX Runtime 1.32 has no float kernel for 8
-bits, nor any for the float zero points of HQQ: it unpacks the whole matrix in each call, which is several times slower
-than float; the prediction says so, and neither is offered by itself. Symmetric GPTQ is refused: what that release
-writes was worse than rounding to nearest (9 dB against 12). Layers narrower than a group stay in float, by name.
+nothing else. Groups of 32 to 128 weights share a scale, which is why 4 bits stay usable. ``compute`` says what the
+kernel does with a row inside: ``int8`` rounds it in groups (fast), ``float`` keeps it. ONNX Runtime 1.32 has no float
+kernel for 8 bits, nor any for the float zero points of HQQ: it unpacks the whole matrix in each call, which is several
+times slower than float; the prediction says so, and neither is offered by itself. Symmetric GPTQ is refused: what that
+release writes was worse than rounding to nearest (9 dB against 12). Layers narrower than a group stay in float, by
+name, and so do those with an odd number of groups under GPTQ, whose zero points that release cannot pack.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class WeightOnly:
         with tempfile.TemporaryDirectory(dir=candidate.workspace) as scratch:
             ready = _onnx_linear.prepare(Path(candidate.model.path), Path(scratch))
             found = _onnx_linear.layers(ready)
-            chosen = frozenset(name for name, size in found.items() if size >= settings.group)
+            chosen = frozenset(name for name, size in found.items() if _takes(size, settings))
             _onnx_linear.refuse_not_finite(ready, chosen)
             feeds: list[dict[str, Any]] = []
             if settings.method == "gptq":
@@ -165,6 +166,11 @@ def packed(path: Path) -> frozenset[str]:
 
     graph = onnx.load(str(path), load_external_data=False).graph
     return frozenset(node.name.rpartition("_Q")[0] for node in graph.node if node.op_type == "MatMulNBits")
+
+
+def _takes(size: int, settings: WeightOnlySettings) -> bool:
+    """Whether a layer with that inner dimension holds a group, and a number of them that the method can pack."""
+    return size >= settings.group and (settings.method != "gptq" or -(-size // settings.group) % 2 == 0)
 
 
 def _tries(candidate: Candidate) -> list[WeightOnlySettings]:
@@ -198,6 +204,7 @@ def _quantise(
 
     model = onnx.load(str(ready))
     order = {node.output[0]: place for place, node in enumerate(model.graph.node)}
+    hidden = _onnx_linear.hide(model.graph, spared) if settings.method == "gptq" else {}
     with quiet():
         quantiser = ort.MatMulNBitsQuantizer(
             model,
@@ -210,6 +217,7 @@ def _quantise(
         )
         quantiser.process()
     done = quantiser.model.model
+    _onnx_linear.show(done.graph, hidden)
     _arrange(done.graph, order)
     large = done.ByteSize() > _onnx_int8.LARGE_BYTES
     onnx.save(done, str(out), save_as_external_data=large, location=f"{out.name}.data")
