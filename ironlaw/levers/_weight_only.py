@@ -28,6 +28,7 @@ COMPUTES = (ROUNDED, "float")
 _PACKED_ALREADY = frozenset({"MatMulNBits"})
 _FLOAT_BYTES = 4.0
 _MOST_BATCH = 65536
+_FEW_ROWS = 1.5
 _RUNTIME_SIGMA = 0.15
 """Log deviation by which a packed kernel is slower than the rate that it is derived from; never faster."""
 
@@ -53,12 +54,19 @@ class Packing:
 class Kernel:
     """What a runtime's packed product costs.
 
-    ``unpack`` is operations a weight at the float rate; ``share`` is the part of the runtime's int8 rate that
-    products reach whose rows are rounded to int8 in groups (None: float arithmetic).
+    ``unpack`` is operations a weight at the float rate, ``unpack_row`` the same where there is a kernel of its own for
+    a single row; ``share`` is the part of the runtime's int8 rate that products reach whose rows are rounded to int8
+    in groups (None: float arithmetic).
     """
 
     unpack: Interval
     share: Interval | None = None
+    unpack_row: Interval | None = None
+
+    def unpacking(self, op: Op) -> Interval:
+        """Operations a weight for a product with as many rows as this one."""
+        rows = (op.flops or 0.0) / max(1.0, 2.0 * _weights(op))
+        return self.unpack_row if self.unpack_row and rows < _FEW_ROWS else self.unpack
 
 
 def packing(*, bits: int, group: int, scale_bytes: float, zero_bytes: float = 0.0) -> Packing:
@@ -153,14 +161,15 @@ def packed_seconds(
     packed = _packed(ledger, ops, pack)
     stream = stream_rate(packed, machine, "fp32", threads)
 
-    def total(unpack: float, part: float, spread: float) -> float:
-        return sum(_one(op, rate, unpack, part, spread, stream, pack) for op in ops)
+    def total(costs: list[float], part: float, spread: float) -> float:
+        return sum(_one(op, rate, cost, part, spread, stream, pack) for op, cost in zip(ops, costs, strict=True))
 
     share, sigma = kernel.share, math.exp(Z90 * _RUNTIME_SIGMA)
+    unpack = [kernel.unpacking(op) for op in ops]
     return Interval(
-        low=total(kernel.unpack.low, share.high if share else 1.0, 1.0),
-        value=total(kernel.unpack.value, share.value if share else 1.0, 1.0),
-        high=total(kernel.unpack.high, share.low if share else 1.0, sigma),
+        low=total([u.low for u in unpack], share.high if share else 1.0, 1.0),
+        value=total([u.value for u in unpack], share.value if share else 1.0, 1.0),
+        high=total([u.high for u in unpack], share.low if share else 1.0, sigma),
     )
 
 

@@ -266,7 +266,8 @@ def _tensor_bytes(tensor: Any) -> int:
 
     packed = {onnx.TensorProto.INT4: 0.5, onnx.TensorProto.UINT4: 0.5}
     width: float = packed.get(tensor.data_type) or onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.ceil(math.prod(tensor.dims) * width)
+    elements: int = math.prod(tensor.dims)
+    return math.ceil(elements * width)
 
 
 def _counts(names: Iterable[str]) -> str:

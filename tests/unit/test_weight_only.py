@@ -229,7 +229,7 @@ def _products(batch, layers=8, size=1024):
 def test_the_gain_falls_with_the_batch(tmp_path, fields):
     candidate = work.candidate(tmp_path, _wide())
     gains = [
-        LEVER.predict(candidate, WeightOnlySettings(**fields), _products(batch), _machine(2.0)).speedup.value
+        LEVER.predict(candidate, WeightOnlySettings(**fields), _products(batch), _machine()).speedup.value
         for batch in (1, 8, 64, 512)
     ]
     assert gains[0] > 1.5

@@ -42,12 +42,14 @@ _METHODS = ("rtn", "gptq", "hqq")
 _GROUPS = (32, 64, 128)
 _ROUNDED_LEVEL = 4
 """``accuracy_level`` of MatMulNBits that lets a kernel round rows to int8."""
-_SHARE = Interval(low=0.3, value=0.5, high=1.0)
+_SHARE = Interval(low=0.5, value=0.8, high=1.2)
 _KERNELS = {
-    (8, "int8"): Kernel(unpack=Interval(low=0.0, value=2.0, high=6.0), share=_SHARE),
-    (4, "int8"): Kernel(unpack=Interval(low=0.0, value=2.0, high=6.0), share=_SHARE),
+    (8, "int8"): Kernel(unpack=Interval(low=0.0, value=1.0, high=4.0), share=_SHARE),
+    (4, "int8"): Kernel(unpack=Interval(low=0.0, value=1.0, high=4.0), share=_SHARE),
     (8, "float"): Kernel(unpack=Interval(low=80.0, value=140.0, high=190.0)),
-    (4, "float"): Kernel(unpack=Interval(low=5.0, value=12.0, high=20.0)),
+    (4, "float"): Kernel(
+        unpack=Interval(low=5.0, value=12.0, high=20.0), unpack_row=Interval(low=2.0, value=4.0, high=8.0)
+    ),
 }
 """From timings on one CPU with AVX-512 and VNNI, 1 to 64 rows, inner dimension 1024, one thread."""
 

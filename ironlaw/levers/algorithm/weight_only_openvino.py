@@ -51,8 +51,8 @@ _WIDTHS = {"u8": 8, "i8": 8, "u4": 4, "i4": 4}
 _PASSING = frozenset({"Convert", "Multiply", "Subtract", "Reshape", "Transpose"})
 _SHARE = Interval(low=0.4, value=0.8, high=1.0)
 _KERNELS = {
-    "int8": Kernel(unpack=Interval(low=0.0, value=2.0, high=8.0), share=_SHARE),
-    "float": Kernel(unpack=Interval(low=0.0, value=4.0, high=16.0)),
+    "int8": Kernel(unpack=Interval(low=0.0, value=1.0, high=4.0), share=_SHARE),
+    "float": Kernel(unpack=Interval(low=0.0, value=1.0, high=6.0)),
 }
 """From timings on one CPU with AVX-512 and VNNI, 1 to 64 rows, inner dimension 1024, one thread."""
 
