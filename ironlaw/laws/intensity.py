@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ironlaw.laws.checks import positive, whole
+from ironlaw.laws.checks import nonnegative, positive, whole
 from ironlaw.laws.law import Input, Law, above_zero, at_least, count
 
 DAO = "Dao et al., FlashAttention, NeurIPS 2022, algorithm 0 and theorem 2"
@@ -45,6 +45,28 @@ def gemm_cached_bytes(*, m: int, n: int, k: int, cache_bytes: float, bytes_per_e
     positive(cache_bytes=cache_bytes)
     elements = cache_bytes / bytes_per_element
     return max(compulsory, bytes_per_element * (2.0 * m * n * k / math.sqrt(elements) - 2.0 * elements))
+
+
+def packed_rows(
+    *,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    wide_bytes: float = 4.0,
+    bits: float = 4.0,
+    unpack_flops: float = 0.0,
+) -> float:
+    """Rows of a product from which ``bits``-wide weights stop paying against ``wide_bytes`` a weight.
+
+    ``m`` rows cost ``max(2m / R, w / BW)`` seconds a weight in float and ``max((2m + u) / R, b / 8 / BW)`` packed,
+    where unpacking costs ``u`` operations. They meet at ``m = (w R / BW - u) / 2``: the ridge point times half a
+    weight, less half of the unpacking. 0 where unpacking is dearer than the stream, or nothing is narrower.
+    """
+    positive(peak_flops_per_s=peak_flops_per_s, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+    positive(wide_bytes=wide_bytes, bits=bits)
+    nonnegative(unpack_flops=unpack_flops)
+    if bits / 8.0 >= wide_bytes:
+        return 0.0
+    return max(0.0, (wide_bytes * peak_flops_per_s / bandwidth_bytes_per_s - unpack_flops) / 2.0)
 
 
 def conv_out(size: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
@@ -179,6 +201,25 @@ LAWS = (
         source=SMITH,
         function=gemm_cached_bytes,
         example=(("m", 4096), ("n", 4096), ("k", 4096), ("cache_bytes", 1048576)),
+    ),
+    Law(
+        name="packed-rows",
+        family="intensity",
+        title="Rows up to which narrow weights pay",
+        equation="(w R / BW - u) / 2, w bytes a wide weight, u operations to unpack one",
+        inputs=(
+            above_zero("peak_flops_per_s", "FLOP/s", "arithmetic rate of the product, the same in both"),
+            above_zero("bandwidth_bytes_per_s", "B/s", "rate at which weights arrive"),
+            above_zero("wide_bytes", "B", "size of a weight before", default=4.0),
+            above_zero("bits", "1", "bits of a weight after, scales included", default=4.0),
+            at_least(0, "unpack_flops", "FLOP", "operations that unpacking a weight costs", default=0.0),
+        ),
+        unit="1",
+        valid_while="activations are small beside the weights, arithmetic overlaps with the stream, "
+        "and both products have the same rate",
+        source="Williams et al., Roofline, 2009 (ridge point), applied to a product of m rows",
+        function=packed_rows,
+        example=(("peak_flops_per_s", 312e12), ("bandwidth_bytes_per_s", 2.039e12), ("wide_bytes", 2)),
     ),
     Law(
         name="conv2d",

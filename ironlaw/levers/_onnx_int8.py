@@ -13,12 +13,12 @@ from ironlaw.records import Candidate, Change, Form, Scalar
 
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"})
 _DYNAMIC = frozenset({"MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"})
-_LARGE_BYTES = 1_500_000_000
+LARGE_BYTES = 1_500_000_000
 
 
 def is_large(path: Path) -> bool:
     """Whether the model needs its weights in a file of their own (protobuf ends at 2 GB)."""
-    return sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*")) > _LARGE_BYTES
+    return sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*")) > LARGE_BYTES
 
 
 def preprocess(source: Path, scratch: Path) -> Path:

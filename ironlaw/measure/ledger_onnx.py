@@ -3,7 +3,8 @@
 Why from the graph and not from a runtime's profile: the same numbers then hold for every runtime that takes
 the file. What depends on constants alone is folded, as runtimes do at load. In a QDQ graph a convolution or
 product fed by ``DequantizeLinear`` is int8, reads the quantised tensor, and the Q and DQ nodes around it move
-nothing; a Q or DQ that stands alone is an elementwise operator that does cost.
+nothing; a Q or DQ that stands alone is an elementwise operator that does cost. A product with packed weights reads
+them as they are stored, with their scales and zero points.
 
 Control flow is listed as uncounted.
 """
@@ -29,6 +30,11 @@ _QUANTISED_IN = frozenset({"conv", "depthwise", "matmul"})
 _INT8_OPS = ("QLinear", "ConvInteger", "MatMulInteger", "QGemm", "DynamicQuantize", "QAttention")
 _ABSORBED = frozenset({"Relu", "Clip"})
 """Activations that a quantised output range replaces."""
+
+
+def _rounds_rows(node: Any) -> bool:
+    """Whether a product with packed weights may round its rows to int8, as its ``accuracy_level`` says."""
+    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i >= 4 for a in node.attribute)
 
 
 @dataclass(slots=True)
@@ -80,7 +86,7 @@ class _Walk:
         else:
             low, high, weights = self._traffic(node, kind)
         self._release(node)
-        dtype = "int8" if self._is_int8(node) else self._dtype(node)
+        dtype = "int8" if self._is_int8(node) or _rounds_rows(node) else self._dtype(node)
         shape = shapes_text(one for one in call.inputs if one)
         total = self.sums.setdefault((node.op_type, shape, dtype), _Sum(kind))
         counted = flops(call)

@@ -73,8 +73,10 @@ def _product(call: Call) -> float:
     return 2.0 * call.out * inner
 
 
-def _narrow_product(call: Call) -> float:
-    return 2.0 * call.out * float(call.attributes["K"])
+def _packed_product(call: Call) -> float:
+    """A product with packed weights: rows by its K and N, since shape inference does not know the operator."""
+    rows = math.prod(call.shape(0)[:-1])
+    return 2.0 * rows * float(call.attributes["K"]) * float(call.attributes["N"])
 
 
 def _recurrent(call: Call) -> float:
@@ -160,7 +162,7 @@ _BY_KIND: dict[str, Callable[[Call], float]] = {
 
 _FORMULAS: dict[str, Callable[[Call], float]] = {
     "ConvTranspose": _conv_transpose,
-    "MatMulNBits": _narrow_product,
+    "MatMulNBits": _packed_product,
     "Einsum": _einsum,
     "Attention": _attention,
     "QAttention": _attention,

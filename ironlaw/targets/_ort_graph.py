@@ -2,7 +2,8 @@
 
 A QDQ file says what was asked; only the optimised graph says which operators became int8 kernels. An
 operator with a DequantizeLinear in front of it runs in float and pays for the conversion besides, so
-it counts as a fallback and never as converted.
+it counts as a fallback and never as converted. A MatMulNBits is converted by its weights: they are stored in a few
+bits, while its arithmetic is int8 only where its ``accuracy_level`` allows that.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ _INT8 = frozenset(
         "DynamicQuantizeMatMul",
         "DynamicQuantizeLSTM",
         "QAttention",
-        "MatMulNBits",
     }
 )
+_PACKED = "MatMulNBits"
+_INT8_LEVEL = 4
+"""``accuracy_level`` of a MatMulNBits from which its rows may be rounded to int8."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _DTYPES = {
     "float": "float32",
@@ -48,7 +51,11 @@ _DTYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A node of the optimised graph. ``weights`` maps operand position to the shape of a constant."""
+    """A node of the optimised graph. ``weights`` maps operand position to the shape of a constant.
+
+    ``arithmetic`` is int8 or float32 where the operator itself says so, else ""; ``bits`` is that of packed weights,
+    0 for others.
+    """
 
     name: str
     op: str
@@ -56,6 +63,18 @@ class Node:
     weights_bytes: int
     group: int
     dequantised: bool
+    arithmetic: str = ""
+    bits: int = 0
+
+    @property
+    def converted(self) -> bool:
+        """Whether its arithmetic or its weights are narrow."""
+        return self.arithmetic == "int8" or self.bits > 0
+
+    @property
+    def precision(self) -> str:
+        """``int8``, or what is narrow in a product with packed weights: ``int4 weights, float32``."""
+        return f"int{self.bits} weights, {self.arithmetic}" if self.bits else self.arithmetic
 
 
 def read_profile(path: str) -> list[dict[str, Any]]:
@@ -94,29 +113,40 @@ def nodes(model: Any) -> tuple[Node, ...]:
     for position, node in enumerate(graph.node):
         weights = {i: shapes[name] for i, name in enumerate(node.input) if name in shapes}
         makers = [made_by[name].op_type for name in node.input if name in made_by]
-        group = next((a.i for a in node.attribute if a.name == "group"), 1)
+        numbers = {a.name: a.i for a in node.attribute}
+        arithmetic, bits = _narrow(node.op_type, numbers)
         found.append(
             Node(
                 name=node.name or f"{node.op_type}_{position}",
                 op=node.op_type,
                 weights=weights,
                 weights_bytes=sum(sizes[name] for name in node.input if name in shapes),
-                group=group,
+                group=numbers.get("group", 1),
                 dequantised="DequantizeLinear" in makers,
+                arithmetic=arithmetic,
+                bits=bits,
             )
         )
     return tuple(found)
 
 
+def _narrow(op: str, numbers: dict[str, int]) -> tuple[str, int]:
+    """Arithmetic and bits of packed weights, as the operator and its integer attributes say."""
+    if op == _PACKED:
+        level = numbers.get("accuracy_level", 0)
+        return "int8" if level >= _INT8_LEVEL else "float32", numbers.get("bits", 4)
+    return ("int8" if op in _INT8 else ""), 0
+
+
 def certificate(events: list[dict[str, Any]], graph: tuple[Node, ...], *, provider: str, threads: int) -> Certificate:
     """Eligible and converted operators, precision of each, and what fell back, by name."""
-    eligible = [n for n in graph if n.op in _INT8 or (n.op in _WEIGHTED and _has_weight(n))]
-    converted = [n for n in eligible if n.op in _INT8]
-    floats = [n for n in eligible if n.op not in _INT8]
+    eligible = [n for n in graph if n.converted or (n.op in _WEIGHTED and _has_weight(n))]
+    converted = [n for n in eligible if n.converted]
+    floats = [n for n in eligible if not n.converted]
     by_provider = Counter(str(e["args"].get("provider", "")) for e in _last_call(events))
     elsewhere = sorted({_event_name(e) for e in events if e["args"].get("provider") != provider})
     dtype = {_event_name(e): _event_dtype(e) for e in events}
-    precisions = {n.name: "int8" if n.op in _INT8 else dtype.get(n.name, "float32") for n in eligible}
+    precisions = {n.name: n.precision or dtype.get(n.name, "float32") for n in eligible}
     return Certificate(
         eligible=len(eligible),
         converted=len(converted),
@@ -163,7 +193,7 @@ def node_flops(op: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], 
         if op == "ConvTranspose":
             return 2.0 * math.prod(inputs[0]) * math.prod(weight[1:])
         return 2.0 * size * math.prod(weight[1:])
-    if op in _INT8 or op in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
+    if op in _INT8 or op in (_PACKED, "MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
         inner = inputs[0][-1] if inputs and inputs[0] else None
         return None if inner is None else 2.0 * size * inner
     return 0.0 if kinds.onnx_kind(op) in ("copy", "view", "embedding") else float(size)
@@ -183,11 +213,15 @@ def _op(name: str, runs: list[dict[str, Any]], node: Node | None, per_call: int)
         flops=None if flops is None else flops * per_call,
         bytes_low=weights * per_call,
         bytes_high=(weights + moved) * per_call,
-        dtype="int8" if op_name in _INT8 else _event_dtype(runs[-1]),
+        dtype=_dtype(op_name, node) or _event_dtype(runs[-1]),
         shape="; ".join("x".join(map(str, s)) for s in [*inputs[:2], output]),
         weights_bytes=weights,
         time_s=1e-6 * per_call * sum(e["dur"] for e in runs) / len(runs),
     )
+
+
+def _dtype(op: str, node: Node | None) -> str:
+    return node.arithmetic if node else "int8" if op in _INT8 else ""
 
 
 def _kind(op: str, node: Node | None) -> str:
@@ -230,8 +264,10 @@ def _has_weight(node: Node) -> bool:
 def _tensor_bytes(tensor: Any) -> int:
     import onnx
 
-    width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return int(math.prod(tensor.dims) * width)
+    packed = {onnx.TensorProto.INT4: 0.5, onnx.TensorProto.UINT4: 0.5}
+    width: float = packed.get(tensor.data_type) or onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    elements: int = math.prod(tensor.dims)
+    return math.ceil(elements * width)
 
 
 def _counts(names: Iterable[str]) -> str:

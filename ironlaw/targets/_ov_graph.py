@@ -2,7 +2,8 @@
 
 The intermediate representation says what was asked; only the execution graph says which primitive and
 precision each layer got. OpenVINO picks bf16 by itself where the CPU has it, and an int8 model whose
-layers found no int8 kernel still loads: both show here and nowhere else.
+layers found no int8 kernel still loads: both show here and nowhere else. Compressed weights show as the runtime
+precision of a layer whose primitive is a float one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _KINDS = {
 }
 _PASSES_ON = frozenset({"Transpose", "Reshape", "Reorder", "Convert", "FakeQuantize", "Subgraph", "Eltwise"})
 _NOT_RUN = frozenset({"Input", "Output", "Const"})
+_PACKED_BITS = {"i8": 8, "u8": 8, "i4": 4, "u4": 4}
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "int8"}
 
 
@@ -70,6 +72,16 @@ class Layer:
     weights: tuple[int, ...]
     weights_bytes: int
     fed_by: tuple[str, ...]
+
+    @property
+    def bits(self) -> int:
+        """Of compressed weights under float arithmetic; 0 where weights are as wide as the arithmetic."""
+        return _PACKED_BITS.get(self.precision, 0) if self.dtype != "int8" else 0
+
+    @property
+    def shown(self) -> str:
+        """The precision for people: of the arithmetic, and of the weights where those are compressed."""
+        return f"int{self.bits} weights, {self.dtype}" if self.bits else self.dtype
 
     @property
     def dtype(self) -> str:
@@ -108,15 +120,18 @@ def layers(runtime_model: Any) -> tuple[Layer, ...]:
 
 
 def certificate(graph: tuple[Layer, ...], *, precision: str, threads: int, facts: Mapping[str, object]) -> Certificate:
-    """Layers with weights, how many run in int8 (or in bf16 where that was asked), and what fell back."""
+    """Layers with weights, how many are narrow, and what fell back.
+
+    Narrow is int8 arithmetic, compressed weights, or bf16 where that was asked.
+    """
     wanted = {"int8", "bfloat16"} if precision == "bf16" else {"int8"}
     eligible = [layer for layer in graph if _has_weights(layer)]
-    mixed = any(layer.dtype == "int8" for layer in eligible)
-    converted = [layer for layer in eligible if layer.dtype in wanted]
+    mixed = any(layer.dtype == "int8" or layer.bits for layer in eligible)
+    converted = [layer for layer in eligible if layer.dtype in wanted or layer.bits]
     return Certificate(
         eligible=len(eligible),
         converted=len(converted),
-        precisions=tuple((layer.name, layer.dtype) for layer in eligible),
+        precisions=tuple((layer.name, layer.shown) for layer in eligible),
         fallbacks=tuple(layer.name for layer in eligible if _fell_back(layer, precision, mixed)),
         providers=(("CPU", len(graph)),),
         threads=threads,
@@ -192,7 +207,7 @@ def _has_weights(layer: Layer) -> bool:
 
 def _fell_back(layer: Layer, precision: str, mixed: bool) -> bool:
     """Float where others run in int8, fed by a FakeQuantize, or in another precision than the one asked for."""
-    if layer.dtype == "int8":
+    if layer.dtype == "int8" or layer.bits:
         return False
     asked = {"fp32": "float32", "bf16": "bfloat16"}[precision]
     return mixed or "FakeQuantize" in layer.fed_by or layer.dtype != asked
@@ -216,8 +231,8 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 
 def _bytes(node: Any) -> int:
-    width: int = node.get_output_element_type(0).size
-    return math.prod(_shape(node)) * width
+    bits: int = node.get_output_element_type(0).bitwidth
+    return math.ceil(math.prod(_shape(node)) * bits / 8)
 
 
 def _counts(names: Iterable[str]) -> str:

@@ -32,12 +32,15 @@ class RunOptions:
 
     ``snippets=False`` keeps operators out of JIT-fused subgraphs: OpenVINO 2026.4 computes garbage for some int8
     multi-layer perceptrons when it fuses them whole (seen: -189 dB at batch 4, right at 1 and 64).
+    ``round_rows=False`` keeps the activations of products with compressed weights in float: by itself OpenVINO rounds
+    them to int8 in groups, which is faster.
     """
 
     hint: str = "latency"
     streams: int = 1
     pinning: bool = False
     snippets: bool = True
+    round_rows: bool = True
 
 
 class OpenVino:
@@ -149,7 +152,13 @@ class OpenVinoSession:
         """From the execution graph and from what the compiled model answers about itself."""
         facts = {
             key: self._compiled.get_property(key)
-            for key in ("INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING")
+            for key in (
+                "INFERENCE_PRECISION_HINT",
+                "INFERENCE_NUM_THREADS",
+                "NUM_STREAMS",
+                "ENABLE_CPU_PINNING",
+                "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+            )
         }
         graph = _ov_graph.layers(self._compiled.get_runtime_model())
         threads = int(facts["INFERENCE_NUM_THREADS"])
@@ -216,6 +225,8 @@ def compile_properties(execution: Execution, options: RunOptions) -> dict[str, A
     }
     if not options.snippets:
         properties["SNIPPETS_MODE"] = "DISABLE"
+    if not options.round_rows:
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     return properties
 
 

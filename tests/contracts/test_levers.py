@@ -10,7 +10,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from torch_workload import Cnn, candidate, counted, diagnosis, job_diagnosis, machine
+import torch
+from torch_workload import Cnn, Mlp, candidate, counted, diagnosis, job_diagnosis, machine
 
 from ironlaw import forms, registry
 from ironlaw.contracts import Lever, No, Yes
@@ -69,6 +70,8 @@ def welcoming(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
             execution = dataclasses.replace(moved.execution, target=target, threads=2)
             there = dataclasses.replace(moved, execution=execution)
             cases.append(Case(target, there, dataclasses.replace(seen, target=target, threads=2), quick))
+    wide = candidate(root, Mlp(), torch.ones(1, 128), goal=Goal(objective=Objective.SIZE))
+    cases.append(Case("linear layers, size", wide, counted(wide, memory=0.9), quick))
     return cases
 
 

@@ -70,6 +70,20 @@ class Cnn(nn.Module):
         return self.head(self.drop(x.mean((2, 3))))
 
 
+class Mlp(nn.Module):
+    """Two linear layers that are wide enough for groups of weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.up = nn.Linear(128, 256)
+        self.down = nn.Linear(256, 64)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
 class TwoInputs(nn.Module):
     """Integer tokens and a mask, a product between them, two outputs."""
 

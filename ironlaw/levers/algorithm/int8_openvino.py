@@ -9,10 +9,7 @@ over the network.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +20,7 @@ from ironlaw.contracts import No, Option, Yes
 from ironlaw.forms import files
 from ironlaw.forms.telemetry import silence
 from ironlaw.levers import _calibration_data, _int8
+from ironlaw.levers._openvino_ir import digest, fixed_batch, outputs, sqnr_db
 from ironlaw.levers._quiet import quiet
 from ironlaw.records import (
     Axis,
@@ -110,7 +108,7 @@ class Int8OpenVino:
 
         model = openvino.Core().read_model(candidate.model.path)
         eligible = weighted(model)
-        feeds, used = _calibration_data.feeds(candidate, _fixed_batch(model), settings.rows)
+        feeds, used = _calibration_data.feeds(candidate, fixed_batch(model), settings.rows)
         with quiet():
             quantised_model = _quantise(model, feeds, settings)
         done = quantised(quantised_model)
@@ -137,12 +135,6 @@ class Int8OpenVino:
         return after, change
 
 
-def digest(path: Path) -> str:
-    """sha256 of structure and weights: layer names are left out, since they hold counters of the process."""
-    structure = re.sub(rb' names?="[^"]*"', b"", path.read_bytes())
-    return hashlib.sha256(structure + path.with_suffix(".bin").read_bytes()).hexdigest()
-
-
 def _checked(candidate: Candidate, before: Path, after: Path) -> tuple[float | None, bool]:
     """Signal to quantisation noise on the example, and whether fused subgraphs may stay.
 
@@ -150,38 +142,12 @@ def _checked(candidate: Candidate, before: Path, after: Path) -> tuple[float | N
     near or below 0 dB that is well above it once they are kept apart.
     """
     feed = list(files.example(candidate.snapshot, candidate.execution.batch).values())
-    reference = _outputs(before, feed, candidate, {})
-    fused = sqnr_db(reference, _outputs(after, feed, candidate, {}))
+    reference = outputs(before, feed, candidate, {})
+    fused = sqnr_db(reference, outputs(after, feed, candidate, {}))
     if fused is None or fused >= _BROKEN_DB:
         return fused, True
-    apart = sqnr_db(reference, _outputs(after, feed, candidate, {"SNIPPETS_MODE": "DISABLE"}))
+    apart = sqnr_db(reference, outputs(after, feed, candidate, {"SNIPPETS_MODE": "DISABLE"}))
     return (apart, False) if apart is None or apart > fused + _BROKEN_DB else (fused, True)
-
-
-def _outputs(path: Path, feed: list[Any], candidate: Candidate, extra: dict[str, str]) -> list[Any]:
-    import numpy as np
-    import openvino
-
-    core = openvino.Core()
-    model = core.read_model(str(path))
-    names = {port.get_any_name() for port in model.inputs}
-    pairs = zip(candidate.snapshot.inputs, feed, strict=True)
-    fed = {spec.name: array for spec, array in pairs if spec.name in names}
-    model.reshape({name: list(array.shape) for name, array in fed.items()})
-    properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": candidate.execution.threads, **extra}
-    return [np.array(value) for value in core.compile_model(model, "CPU", properties)(fed).values()]
-
-
-def sqnr_db(reference: list[Any], other: list[Any]) -> float | None:
-    """10 log10 of signal over noise, over all floating outputs; None without noise or without such outputs."""
-    import numpy as np
-
-    pairs = [(r.astype(np.float64), o.astype(np.float64)) for r, o in zip(reference, other, strict=True)]
-    signal = sum(float((r**2).sum()) for r, _ in pairs)
-    noise = sum(float(((r - o) ** 2).sum()) for r, o in pairs)
-    if not signal or not noise:
-        return None
-    return 10 * math.log10(signal / noise) if math.isfinite(noise) else -math.inf
 
 
 def weighted(model: Any) -> frozenset[str]:
@@ -217,12 +183,6 @@ def _quantise(model: Any, feeds: list[dict[str, Any]], settings: Int8OpenVinoSet
         fast_bias_correction=settings.fast_bias,
         model_type=nncf.ModelType.TRANSFORMER if settings.transformer else None,
     )
-
-
-def _fixed_batch(model: Any) -> int | None:
-    """The static batch of the first input, None when it is free."""
-    axis = model.inputs[0].get_partial_shape()[0] if model.inputs[0].get_partial_shape().rank.get_length() else None
-    return axis.get_length() if axis is not None and axis.is_static else None
 
 
 _PASSING = frozenset({"Convert", "Reshape", "Transpose", "Multiply", "Subtract", "FakeQuantize", "Unsqueeze"})

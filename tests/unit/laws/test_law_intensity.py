@@ -133,3 +133,27 @@ def test_large_cache_leaves_compulsory_traffic():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@given(
+    rate=st.floats(1e9, 1e15),
+    stream=st.floats(1e9, 1e13),
+    wide=st.sampled_from([2.0, 4.0]),
+    unpack=st.floats(0.0, 100.0),
+)
+def test_packed_rows_is_where_the_two_rooflines_meet(rate, stream, wide, unpack):
+    """One row less and packed weights are faster a weight; one row more and they are not."""
+    rows = intensity.packed_rows(
+        peak_flops_per_s=rate, bandwidth_bytes_per_s=stream, wide_bytes=wide, bits=4.5, unpack_flops=unpack
+    )
+
+    def seconds(m: float, bytes_: float, extra: float) -> float:
+        return max((2.0 * m + extra) / rate, bytes_ / stream)
+
+    assert seconds(rows + 1.0, 4.5 / 8.0, unpack) >= seconds(rows + 1.0, wide, 0.0)
+    if rows > 1.0:
+        assert seconds(rows - 1.0, 4.5 / 8.0, unpack) < seconds(rows - 1.0, wide, 0.0)
+
+
+def test_weights_that_are_no_narrower_never_pay():
+    assert intensity.packed_rows(peak_flops_per_s=1e12, bandwidth_bytes_per_s=1e10, wide_bytes=1.0, bits=8) == 0.0
