@@ -8,6 +8,7 @@ peers       the tuned point against what other tools give by themselves
 memory      how near is the predicted peak memory of a training step to what is measured?
 latency     how near is the predicted time of a call to the measured one, on unseen models?
 terms       do the terms of a diagnosis agree with perturbations, and how much stays unexplained?
+sensitivity  are the layers that int8_mixed spares nearly the best that all subsets hold?
 
 common      options, goals, the JSON contract      arithmetic  means, intervals, verdicts on goals
 rounds      arms interleaved in one run, resumable  arms        what a peer is, as levers or an artefact of its own
@@ -22,4 +23,4 @@ agreement   terms beside what perturbations answer
 Nothing here is imported by ironlaw. Results of full runs are committed under ``results/`` as they were measured.
 """
 
-NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory", "latency", "terms")
+NAMES = ("ruler", "overhead", "search", "prediction", "peers", "memory", "latency", "terms", "sensitivity")
