@@ -3,7 +3,8 @@
 A perturbation measures what a diagnosis reasons to. Where both are known, the interval of a term is narrowed to what
 they share, or to what was measured where they exclude each other; terms never sum to more than the call. A term is
 decided only when a perturbation confirms it, none refutes it, and every other that could be larger is measured below it
-or refuted. A verdict that its perturbations refute is taken back: better undetermined than wrong.
+or refuted. A verdict that its perturbations refute is taken back: better undetermined than wrong, unless they measured
+another term to be most of the call.
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def _checked(diagnosis: Diagnosis, term: Term) -> Diagnosis:
     against, support = _refuting(diagnosis, term), _confirming(diagnosis, term)
     if against and not support:
         refuted = _said(against, diagnosis.total_s)
+        other = _most(diagnosis, term)
+        if other is not None:
+            why = (
+                f"{other.term}, found by perturbation: {_said([other], diagnosis.total_s)}; "
+                f"refuted: {refuted} (terms alone: {diagnosis.why})"
+            )
+            return dataclasses.replace(diagnosis, dominant=other.term, why=why)
         why = f"undetermined: the terms say {term}, which perturbations refute: {refuted} ({diagnosis.why})"
         return dataclasses.replace(diagnosis, dominant=None, why=why)
     if not support:
@@ -79,6 +87,20 @@ def _checked(diagnosis: Diagnosis, term: Term) -> Diagnosis:
     if against:
         said += f"; against it: {_said(against, diagnosis.total_s)}"
     return dataclasses.replace(diagnosis, why=said)
+
+
+def _most(diagnosis: Diagnosis, refuted: Term) -> Perturbation | None:
+    """What measured another term to be most of the call; None where nothing did, or where two disagree about it."""
+    half = 0.5 * diagnosis.total_s
+    found = [
+        one
+        for one in diagnosis.perturbations
+        if one.seconds is not None and one.confirms is not None and one.term not in (refuted, Term.SERIAL)
+    ]
+    most = next((one for one in found if one.seconds is not None and one.seconds.low > half), None)
+    if most is None or any(one.seconds.high < half for one in found if one.term is most.term and one.seconds):
+        return None
+    return most
 
 
 def _decided(diagnosis: Diagnosis) -> Term | None:

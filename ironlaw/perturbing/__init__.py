@@ -40,6 +40,8 @@ SPEAKS_OF: Mapping[Term, tuple[str, ...]] = {
     Term.MEMORY: ("co-runner", "cached"),
 }
 """Which perturbations can tell something about a term."""
+SHORT_S = 1e-3
+"""A call below this is checked for a fixed cost."""
 
 
 def perturb(
@@ -82,9 +84,21 @@ def perturbed(
     which: Iterable[str] | None,
     talk: Callable[[str], None],
 ) -> Diagnosis:
-    """The diagnosis after its perturbations; ``which`` None runs those that can tell two close terms apart, if any."""
-    names = relevant(rivals(diagnosis) or ()) if which is None else checked(which)
+    """The diagnosis after its perturbations; ``which`` None runs those of :func:`by_default`."""
+    names = by_default(diagnosis) if which is None else checked(which)
     return confirmed(diagnosis, perturb(bench, subject, diagnosis, machine, names, talk)) if names else diagnosis
+
+
+def by_default(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What can tell two close terms apart; for a short call that seems to be work, whether it grows with the batch.
+
+    Kernels of a few microseconds cost more before their first element than a tiny call shows, and that looks like work.
+    """
+    close = rivals(diagnosis)
+    if close is not None:
+        return relevant(close)
+    short = diagnosis.total_s < SHORT_S and diagnosis.dominant in (Term.COMPUTE, Term.MEMORY)
+    return ("batch",) if short else ()
 
 
 def chosen(asked: bool | Iterable[str] | None) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ironlaw.diagnose.confirming import agrees, confirmed, rivals
+from ironlaw.perturbing import by_default
 from ironlaw.records import Diagnosis, Interval, Ledger, Perturbation, Term, TermTime, from_json, to_json
 
 LATENCY, MEMORY, COMPUTE = Term.LATENCY, Term.MEMORY, Term.COMPUTE
@@ -130,6 +131,40 @@ def test_a_verdict_is_confirmed_or_taken_back() -> None:
     assert confirmed(sure, [says(sure, "batch", LATENCY, 0.1, 0.15)]) == dataclasses.replace(
         sure, perturbations=(says(sure, "batch", LATENCY, 0.1, 0.15),)
     )
+
+
+SHORT = close(COMPUTE, compute=(0.5, 0.65), latency=(0.3, 0.4), memory=(0.02, 0.1))
+
+
+def test_a_refuted_verdict_goes_to_the_term_that_was_measured_to_be_most_of_the_call() -> None:
+    """A call whose time does not grow with the batch: small kernels that only looked like arithmetic."""
+    found = confirmed(SHORT, [says(SHORT, "batch", LATENCY, 0.88, 1.0), says(SHORT, "batch", COMPUTE, 0.0, 0.05)])
+    assert found.dominant is LATENCY
+    assert found.why.startswith("latency, found by perturbation: batch (latency 94% [88%, 100%])")
+    assert "refuted: batch (compute 2% [0%, 5%])" in found.why
+
+
+@pytest.mark.parametrize("low", [0.2, 0.49])
+def test_a_refuted_verdict_without_a_majority_is_only_taken_back(low: float) -> None:
+    answers = [says(SHORT, "batch", LATENCY, low, 0.9), says(SHORT, "batch", COMPUTE, 0.0, 0.05)]
+    assert confirmed(SHORT, answers).dominant is None
+
+
+def test_two_answers_that_disagree_about_the_other_term_only_take_the_verdict_back() -> None:
+    answers = [
+        says(SHORT, "batch", LATENCY, 0.88, 1.0),
+        says(SHORT, "tiny", LATENCY, 0.1, 0.2),
+        says(SHORT, "batch", COMPUTE, 0.0, 0.05),
+    ]
+    assert confirmed(SHORT, answers).dominant is None
+
+
+def test_short_calls_that_seem_to_be_work_are_swept_by_default() -> None:
+    in_ms = dataclasses.replace(SHORT, total_s=9e-4)
+    assert by_default(in_ms) == ("batch",)
+    assert by_default(dataclasses.replace(in_ms, dominant=LATENCY)) == ()
+    assert by_default(SHORT) == ()
+    assert set(by_default(TWO)) == {"batch", "tiny", "threads", "co-runner", "cached"}
 
 
 shares = st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)).map(lambda pair: (min(pair), max(pair)))
