@@ -50,6 +50,10 @@ _RECURRENT = (
     (1, 1, 4, 4), (1, 32, 64, 64), (8, 32, 64, 128), (1, 100, 12, 96), (16, 50, 40, 64), (4, 16, 256, 256),
     (1, 20, 128, 512), (32, 12, 32, 32), (2, 64, 80, 160),
 )  # fmt: skip
+# what a softmax runs over
+_ATTENDED = (
+    (1, 4), (1, 1000), (32, 1000), (12, 128, 128), (48, 128, 128), (8, 64, 64), (4, 32, 32), (256, 256), (6, 197, 197),
+)  # fmt: skip
 _MAPS = ((1, 2, 2, 2), (1, 16, 14, 14), (1, 24, 40, 40), (1, 64, 56, 56), (8, 64, 28, 28), (16, 32, 56, 56))
 _ROWS = ((2, 8), (32, 384), (128, 768), (512, 384), (1024, 1536))
 
@@ -269,7 +273,7 @@ def _reduce(dtype: str) -> Iterator[Case]:
 def _softmax(dtype: str) -> Iterator[Case]:
     import torch
 
-    for shape in ((1, 4), (1, 1000), (32, 1000), (12, 128, 128), (48, 128, 128), (8, 64, 64)):
+    for shape in _ATTENDED:
         x = _random(dtype, *shape)
         yield Case(partial(torch.softmax, x, -1), 2 * _bytes(x), "softmax")
 

@@ -309,9 +309,13 @@ def test_rates_of_torch_cover_the_kinds_within_their_budget() -> None:
         "copy",
     }
     assert {(r.kind, r.dtype) for r in rates} >= {("matmul", "int8"), ("conv", "bfloat16"), ("conv", "float32")}
+    variants = {(r.target, r.kind) for r in rates} - {("torch", r.kind) for r in rates}
+    images = {("torch.channels_last", kind) for kind in ("conv", "depthwise")}
+    assert variants == images | {("torch.packed", kind) for kind in ("conv", "depthwise", "matmul")}
     for rate in rates:
-        assert rate.target == "torch"
         assert rate.shapes >= 8
+        assert len(rate.points) >= rate.shapes
+        assert all(point.seconds > 0 and point.work > 0 for point in rate.points)
         assert 0 < rate.rate.low <= rate.rate.value <= rate.rate.high
         assert 0 < rate.call_s < 0.05
         assert rate.unit == ("FLOP/s" if rate.kind in ARITHMETIC else "B/s")
