@@ -314,7 +314,7 @@ def test_rates_of_torch_cover_the_kinds_within_their_budget() -> None:
     assert variants == images | {("torch.packed", kind) for kind in ("conv", "depthwise", "matmul")}
     for rate in rates:
         assert rate.shapes >= 8
-        assert len(rate.points) >= rate.shapes
+        assert len(rate.points) >= 8
         assert all(point.seconds > 0 and point.work > 0 for point in rate.points)
         assert 0 < rate.rate.low <= rate.rate.value <= rate.rate.high
         assert 0 < rate.call_s < 0.05
