@@ -71,7 +71,7 @@ def rolled(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     inside |= {id(op) for op in products}
     timed = [op.time_s for op in ops if id(op) in inside and op.time_s is not None]
     weights = sum(op.weights_bytes for op in products) / steps
-    rolled = dataclasses.replace(
+    whole = dataclasses.replace(
         products[0],
         name=cell,
         kind="recurrent",
@@ -83,7 +83,7 @@ def rolled(ops: tuple[Op, ...]) -> tuple[Op, ...]:
         weights_bytes=weights,
         time_s=sum(timed) if timed else None,
     )
-    return (*(op for op in ops if id(op) not in inside), rolled)
+    return (*(op for op in ops if id(op) not in inside), whole)
 
 
 def _products(ops: tuple[Op, ...], steps: int) -> list[Op]:

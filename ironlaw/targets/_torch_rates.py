@@ -9,6 +9,7 @@ It refuses fp16, whose rate here is the ceiling's business (emulated, it would t
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -49,13 +50,7 @@ def rates(threads: int, seconds: float) -> tuple[KernelRate, ...]:
 
 
 def _rate(how: str, kind: str, dtype: str, threads: int, cases: list[_torch_cases.Case], seconds: float) -> KernelRate:
-    in_turn = [
-        taken
-        for first in range(0, len(cases), _GROUP)
-        for taken in _in_turn(
-            [case.call for case in cases[first : first + _GROUP]], 0.5 * seconds * _GROUP / len(cases)
-        )
-    ]
+    in_turn = _in_turn([case.call for case in cases], 0.5 * seconds)
     repeated = [_repeated(case.call, 0.5 * seconds / len(cases)) for case in cases]
     call_s = repeated[0]
     found = sorted(
@@ -94,6 +89,13 @@ def _point(case: _torch_cases.Case, in_turn_s: float, repeated_s: float, call_s:
 
 
 def _in_turn(calls: Sequence[Callable[[], Any]], budget_s: float) -> list[float]:
+    """Medians of calls among others, in groups of about equal length."""
+    size = math.ceil(len(calls) / math.ceil(len(calls) / _GROUP))
+    groups = [calls[first : first + size] for first in range(0, len(calls), size)]
+    return [taken for group in groups for taken in _rounds(group, budget_s * len(group) / len(calls))]
+
+
+def _rounds(calls: Sequence[Callable[[], Any]], budget_s: float) -> list[float]:
     """Medians over rounds in which each is called once, after the others, as in a network: none finds its own data in
     the innermost caches."""
     for call in calls:
